@@ -32,7 +32,7 @@ async fn segments(client: &Client) -> (i64, i64, i64) {
     (row.get(0), row.get(1), row.get(2))
 }
 
-/// Bytes of everything that belongs to the store.
+/// The bytes of all relations of the store.
 async fn bytes(client: &Client) -> i64 {
     client
         .query_one(
@@ -139,7 +139,7 @@ async fn a_reader_that_locks_the_slots_costs_only_space() {
     let worker = start(&db).await;
     let deadline = std::time::Instant::now() + SOON;
     let mut full = 0;
-    // Until the ready log is full, and on for a while.
+    // Until the ready log is full, and for a while longer.
     while full < 5 {
         assert!(
             std::time::Instant::now() < deadline,
@@ -216,7 +216,7 @@ async fn unconsumed_jobs_do_not_pin_the_ring() {
         (1..=2000).collect::<Vec<i64>>(),
         "the lane's order survived being moved to the overflow"
     );
-    // What lay in the overflow is spent now, and its space comes back.
+    // The rows in the overflow are dead now, and its space is freed.
     eventually(SOON, "the overflow slots are empty", async || {
         Ok(client
             .query_one(

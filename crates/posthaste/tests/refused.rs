@@ -1,5 +1,5 @@
-//! What may not be a job is refused clearly: in Rust before anything is sent, and in SQL by the
-//! field's name.
+//! Invalid jobs are rejected with a clear error: in Rust before anything is sent, and in SQL by the
+//! name of the field.
 
 use jiff::Timestamp;
 use posthaste::{NewJob, enqueue, enqueue_many};
@@ -182,7 +182,7 @@ async fn rust_rejects_invalid_jobs_before_sending() {
     assert_eq!(unfinished(&client).await, 1);
 }
 
-/// Beyond each of these Rust refuses; up to them the database must take it.
+/// Rust rejects arguments above each of these limits; the database must accept them up to it.
 #[tokio::test]
 async fn the_largest_arguments_rust_accepts_are_stored() {
     let zeros = |count: usize| "0".repeat(count);
@@ -236,7 +236,7 @@ async fn postgres_itself_rejects_nul_characters() {
     }
 }
 
-/// A new user's database has no schema yet, and that of a program just updated has an older one.
+/// The database of a new user has no schema, and that of an updated program has an older one.
 #[tokio::test]
 async fn missing_schema_errors_name_the_migrate_command() {
     let server = posthaste_testkit::PgServer::shared(PgVersion::any()).unwrap();

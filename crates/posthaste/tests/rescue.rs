@@ -1,5 +1,5 @@
-//! Rescue and completion: who may close a job, when its worker died or its handler does it in its
-//! own transaction.
+//! Rescue and completion: which process may close a job whose worker died, or whose handler
+//! completes it in its own transaction.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, mpsc};
@@ -40,7 +40,8 @@ async fn complete_in_commits_with_the_handlers_writes() {
                 tx.execute("INSERT INTO effect VALUES ($1)", &[&job.id.0])
                     .await?;
                 context.complete_in(&tx).await?;
-                // The first try rolls back although the handler says Done: the job must come again.
+                // The first attempt rolls back although the handler returns `Done`: the job must
+                // run again.
                 if job.kwargs_json().contains("roll back") && !seen_before(job.id.0) {
                     tx.rollback().await?
                 } else {
@@ -166,7 +167,7 @@ async fn a_worker_with_a_blocked_engine_stops_its_heartbeat_and_is_rescued() {
     assert_eq!(runs.load(Ordering::SeqCst), 1);
 }
 
-/// Whether this was called with the same id before.
+/// Whether this was called before with the same id.
 fn seen_before(id: i64) -> bool {
     static SEEN: std::sync::Mutex<Vec<i64>> = std::sync::Mutex::new(Vec::new());
     let mut seen = SEEN.lock().unwrap();
@@ -196,8 +197,8 @@ async fn rescue_skips_jobs_held_by_open_transactions_and_retries_later() {
         .await
         .unwrap();
     let (slot, batch, id): (i16, i64, i64) = (rows[3].get(0), rows[3].get(1), rows[3].get(2));
-    // A handler of the dying worker is completing this job in its own transaction, and takes its
-    // time.
+    // A handler of the dying worker is completing this job in its own transaction, which is still
+    // open.
     let handler = db.client().await.unwrap();
     handler
         .batch_execute(&format!(
@@ -225,8 +226,8 @@ async fn rescue_skips_jobs_held_by_open_transactions_and_retries_later() {
 async fn only_jobs_of_dead_workers_are_rescued() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
-    // A worker that claimed and died, long ago by its time stamp; and one that beats although its
-    // time stamp is old.
+    // A worker that claimed and died, long ago by its time stamp; and one that sends heartbeats
+    // although its time stamp is old.
     client
         .batch_execute(
             "INSERT INTO posthaste.job (name) SELECT 'x' FROM generate_series(1, 20);
@@ -286,8 +287,8 @@ async fn only_jobs_of_dead_workers_are_rescued() {
     worker.stop().await.unwrap();
 }
 
-/// As on a replica that was promoted before the last acknowledgement reached it: the database holds
-/// a claim that its worker takes for closed.
+/// As on a standby that was promoted before it received the last acknowledgement: the database
+/// holds a claim that its worker takes for closed.
 #[tokio::test]
 async fn unanswered_claims_are_rescued_after_a_clean_exit() {
     for version in PgVersion::tried() {
@@ -357,7 +358,7 @@ async fn possibly_rescued_jobs_are_not_started() {
     all_done(&client).await;
     assert_eq!(runs.load(Ordering::SeqCst), 5);
     other.stop().await.unwrap();
-    // It is not logged yet.
+    // It has not been logged yet.
     assert!(claims.next().now_or_never().is_none(), "they were begun");
     proxy.restore().await.unwrap();
     let id = enqueue(&client, &NewJob::new("n", &json!({})).unwrap())

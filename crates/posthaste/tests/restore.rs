@@ -1,5 +1,4 @@
-//! What happens to jobs when their database is not the one that it was: restored from a dump,
-//! copied, promoted.
+//! What happens to jobs in a database that was restored from a dump, copied or promoted.
 
 mod loaded;
 mod promoted;
@@ -16,17 +15,17 @@ use crate::stress::store::Store;
 use crate::support::{self, SOON, number};
 use story::{Past, dump, next_xid, restore, use_up, use_up_to};
 
-/// How the transaction ids of the cluster that jobs are restored into stand to those in the jobs'
+/// The transaction ids of the cluster that jobs are restored into, relative to those in the jobs'
 /// rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ids {
-    /// The next ones lie among those that old claims have covered.
+    /// The next ones are among those that old claims covered.
     Among,
-    /// It has yet to come to them.
+    /// It has not reached them.
     Below,
-    /// It is far beyond them.
+    /// It is far past them.
     Above,
-    /// It is the cluster that they are of.
+    /// It is the original cluster.
     Own,
 }
 
@@ -39,7 +38,7 @@ async fn every_job_once(version: PgVersion) -> anyhow::Result<()> {
         (Ids::Among, &new, &[][..]),
         (Ids::Below, &new, &["--jobs=2"][..]),
         (Ids::Above, &new, &["--single-transaction"][..]),
-        // Another database of the same cluster.
+        // Another database in the same cluster.
         (Ids::Own, &old, &[][..]),
     ] {
         let source = support::migrated(&old).await;
@@ -119,7 +118,7 @@ async fn interrupted_rebases_roll_back_and_can_be_repeated() {
     }
 }
 
-/// A dump reads each sequence at a moment of its own.
+/// A dump reads each sequence at a different moment.
 #[tokio::test]
 async fn enqueue_tolerates_cursors_from_two_moments() {
     let db = support::database(PgVersion::any()).await;
@@ -169,7 +168,7 @@ async fn rebase_refuses_while_a_worker_lives() {
     support::all_done(&client).await;
     worker.stop().await.unwrap();
     assert_eq!(rebase(&mut client, false).await.unwrap(), 0);
-    // Whatever belongs to a slot speaks in transaction ids, also what was added since this was
+    // Whatever belongs to a slot contains transaction ids, including tables added since this was
     // written; history does not.
     let slots = "SELECT relname::text FROM pg_class WHERE relnamespace = 'posthaste'::regnamespace \
                  AND relkind = 'r' AND relname ~ '_[0-7]$' \
@@ -182,12 +181,11 @@ async fn rebase_refuses_while_a_worker_lives() {
     }
 }
 
-/// A template database is copied with all its jobs; they are not run twice because somebody copied
-/// them.
+/// A template database is copied with all its jobs; the copy must not run them a second time.
 #[tokio::test]
 async fn only_copies_of_used_stores_need_a_rebase() {
     let server = PgServer::shared(PgVersion::any()).unwrap();
-    // Whether somebody cancels there or a worker begins, that is the first work of a fresh copy.
+    // A cancel or the start of a worker is the first work in a fresh copy.
     let (check, cancel) = (
         "SELECT posthaste.check_identity()",
         "SELECT posthaste.cancel(2)",
@@ -199,7 +197,7 @@ async fn only_copies_of_used_stores_need_a_rebase() {
         (true, cancel),
     ] {
         let db = support::database(PgVersion::any()).await;
-        // What is worked next is this database's own.
+        // The next work happens in this database itself.
         drop(db.client().await.unwrap());
         {
             let store = Store::new(db.url()).await.unwrap();
@@ -259,7 +257,7 @@ async fn only_copies_of_used_stores_need_a_rebase() {
     }
 }
 
-/// A sequence that was restored from an earlier moment than the tables.
+/// A sequence that was restored to an earlier moment than the tables.
 #[tokio::test]
 async fn job_ids_in_history_are_not_reused() {
     for version in PgVersion::ALL {
@@ -283,7 +281,7 @@ async fn job_ids_in_history_are_not_reused() {
             assert_eq!(rebase(&mut client, false).await.unwrap(), 0);
             let delivery = "SELECT posthaste.delivery_id($1)::text";
             let before: String = client.query_one(delivery, &[&id]).await.unwrap().get(0);
-            // By now no slot knows of it.
+            // No slot contains it by now.
             let restored = "SELECT setval('posthaste.job_id', 1); SELECT posthaste.lock_out(true)";
             client.batch_execute(restored).await.unwrap();
             assert_eq!(rebase(&mut client, false).await.unwrap(), 0);

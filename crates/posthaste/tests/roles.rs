@@ -1,4 +1,4 @@
-//! Roles: the producer of docs/operate/producer.sql, and the three that posthaste makes itself.
+//! Roles: the producer of docs/operate/producer.sql, and the three that posthaste creates.
 
 mod at_once;
 mod forged;
@@ -97,7 +97,7 @@ async fn missing_rights_are_reported() {
             .await
             .unwrap()
             .get(0);
-        // It may write, but not see where the rings stand.
+        // It may write, but not read the positions of the slots.
         owner
             .batch_execute(&format!(
                 "CREATE ROLE {name}; GRANT USAGE ON SCHEMA posthaste TO {name};
@@ -223,7 +223,7 @@ fn may_move(role: &str, sequence: &str, verb: &str) -> bool {
     }
 }
 
-/// Every relation of the schema, as the catalogue knows it: a new one cannot slip through.
+/// Every relation of the schema in the catalogue: a new one cannot be missed.
 async fn relations(client: &Client, kinds: &str) -> Vec<String> {
     client
         .query(
@@ -278,7 +278,7 @@ async fn each_role_has_exactly_its_rights() {
                     ),
                     ("TRUNCATE", format!("TRUNCATE posthaste.{table}")),
                 ] {
-                    // The views take neither, from nobody.
+                    // The views allow neither, for any role.
                     let is_view = ["job", "staged_jobs", "outbox"].contains(&table.as_str());
                     if !is_view || ["SELECT", "INSERT"].contains(&verb) {
                         cells.push((role, may(role, table, verb), statement));
@@ -297,7 +297,7 @@ async fn each_role_has_exactly_its_rights() {
                         format!("SELECT setval('posthaste.{sequence}', 1)"),
                     ),
                 ] {
-                    // Either right lets nextval through.
+                    // Either right allows nextval.
                     let may = may_move(role, sequence, verb)
                         || verb == "USAGE" && may_move(role, sequence, "UPDATE");
                     cells.push((role, may, statement));
@@ -370,7 +370,7 @@ async fn the_worker_role_suffices_for_a_worker() {
             .await
             .unwrap();
         all_done(&client).await;
-        // Rotated, sealed and truncated: maintenance ran in that role too.
+        // Rotated, sealed and truncated: maintenance ran in this role too.
         eventually(SOON, "the ready log has rotated", async || {
             let low = "SELECT pg_sequence_last_value('posthaste.ready_low') > 0";
             client

@@ -1,4 +1,5 @@
-//! Samples for charts: one a minute, by a worker or a console, rolled up, and bounded for ever.
+//! Samples for charts: one per minute, taken by a worker or a console, rolled up, and always
+//! bounded.
 
 use posthaste::Outcome;
 use posthaste_testkit::{PgVersion, TestDb, eventually};
@@ -8,7 +9,7 @@ use crate::support::{SOON, all_done, database, number, worker};
 
 const MORNING: &str = "2026-03-02 10:00:00Z";
 
-/// Takes a sample this many seconds after that morning's ten o'clock.
+/// Takes a sample this many seconds after ten o'clock of that morning.
 async fn take(client: &Client, after: i32) -> bool {
     let sql = "SELECT posthaste.take_sample($1::text::timestamptz + make_interval(secs => $2))";
     let after = f64::from(after);
@@ -21,7 +22,7 @@ async fn samples(client: &Client, span: i32) -> i64 {
     number(client, &sql).await
 }
 
-/// What there is of a queue at the newest sample.
+/// The state of a queue in the newest sample.
 async fn newest(client: &Client, span: i16, queue: &str) -> (i64, i64, Option<f64>) {
     let sql = "SELECT come, available, oldest FROM posthaste.sample
                 WHERE span = $1 AND queue = $2 ORDER BY at DESC LIMIT 1";
@@ -73,8 +74,8 @@ async fn empty_stores_are_sampled() {
 async fn samples_are_rolled_up_and_deleted_after_a_month() {
     let (_db, client) = empty().await;
     enqueue(&client, "mail", 1).await;
-    // Seldom at first, as while no worker runs, then each minute; of most of the last day only what
-    // begins a sample of ten minutes, since others are forgotten in any case.
+    // Rarely at first, as while no worker runs, then each minute; for most of the last day only the
+    // sample that begins each ten minutes, since the others are deleted in any case.
     let month = "DO $$
         DECLARE
           v_at timestamptz := timestamptz '2026-03-02 10:00Z' - interval '30 days';

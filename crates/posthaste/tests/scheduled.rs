@@ -1,5 +1,5 @@
-//! Scheduled jobs: never early, never lost, even after late commits; many jobs that are due at
-//! once stand in nobody's way; and what is scheduled takes no more space than what waits.
+//! Scheduled jobs: never early, never lost, even after late commits; many jobs due at once do not
+//! block others; and scheduled jobs take no more space than available ones.
 
 mod burst;
 mod space;
@@ -62,7 +62,7 @@ async fn each_job_runs_once_and_never_early(version: PgVersion) -> anyhow::Resul
     Ok(())
 }
 
-/// A worker that notes each run, and whether the job was due.
+/// A worker that records each run, and whether the job was due.
 async fn watching(pool: &deadpool_postgres::Pool, runs: &Runs) -> posthaste::WorkerHandle {
     let runs = Arc::clone(runs);
     support::worker(pool)
@@ -70,7 +70,7 @@ async fn watching(pool: &deadpool_postgres::Pool, runs: &Runs) -> posthaste::Wor
         .handler("watched", move |_context, job| {
             let mut runs = runs.lock().unwrap();
             *runs.0.entry(job.id.0).or_default() += 1;
-            // Test and server share the clock.
+            // The test and the server share the clock.
             if Timestamp::now() < job.scheduled_at {
                 runs.1.push(job.id.0);
             }
@@ -81,8 +81,7 @@ async fn watching(pool: &deadpool_postgres::Pool, runs: &Runs) -> posthaste::Wor
         .expect("a worker")
 }
 
-/// Open, prepared, and with a savepoint rolled back; each ends only when later jobs have been
-/// through.
+/// Open, prepared, and with a savepoint rolled back; each ends only after later jobs have run.
 async fn late_commits_run_once(version: PgVersion) -> anyhow::Result<()> {
     let database = support::database(version).await;
     let (open, prepared, other) = (
@@ -107,7 +106,8 @@ async fn late_commits_run_once(version: PgVersion) -> anyhow::Result<()> {
             ender.say(end).await?;
             expected += 1;
         }
-        // Two that are due one after the other: the promoter has moved on twice when both have run.
+        // Two that are due one after the other: when both have run, the promoter has advanced
+        // twice.
         for ahead in [120, 240] {
             other.enqueue("watched", ahead).await?;
             expected += 1;
@@ -126,7 +126,8 @@ async fn late_commits_run_once(version: PgVersion) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// FoundJob by expiry while it is scheduled, and found by the promoter when nobody polled before.
+/// Expired jobs are found while they are scheduled, or by the promoter if no duty found them
+/// before.
 async fn expired_before_due(version: PgVersion) -> anyhow::Result<()> {
     let database = support::database(version).await;
     let store = Store::new(database.url()).await?;

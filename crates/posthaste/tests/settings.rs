@@ -1,5 +1,5 @@
-//! Settings that make no sense are refused at the start, before the database is asked, by a
-//! sentence that names the setting.
+//! Invalid settings are rejected at the start, before the database is queried, by an error that
+//! names the setting.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ impl Consumer for Nothing {
     fn abort(&self) {}
 }
 
-/// A worker that would find no database.
+/// A worker without a database.
 fn builder() -> WorkerBuilder {
     let manager = Manager::new(tokio_postgres::Config::new(), tokio_postgres::NoTls);
     Worker::builder(Pool::builder(manager).build().unwrap())

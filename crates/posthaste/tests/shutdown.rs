@@ -1,4 +1,5 @@
-//! Shutdown: a worker that stops gives back what it could not finish, and no attempt is counted.
+//! Shutdown: a worker that stops gives back the jobs it could not finish, and no attempt is
+//! counted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

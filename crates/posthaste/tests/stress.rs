@@ -1,6 +1,6 @@
 //! The store under concurrency: producers of every kind, claimers with every outcome, maintenance
-//! without a pause, in segments so small that dozens turn in a run. Whatever a producer committed
-//! must be handed out, by one claim at a time, and closed once.
+//! without a pause, in segments so small that dozens rotate in a run. Every job that a producer
+//! committed must be claimed, by one worker at a time, and closed once.
 
 pub mod claimer;
 pub mod ledger;
@@ -24,22 +24,22 @@ use ledger::Ledger;
 use maintenance::Turned;
 use settings::Settings;
 
-/// What all tasks of one run share.
+/// The state that all tasks of one run share.
 pub struct Stress {
     pub url: String,
     pub settings: Settings,
     pub ledger: Ledger,
     pub started: Instant,
-    /// How often the clock has stepped back.
+    /// How often the clock was set back.
     pub steps: AtomicU64,
     /// Everything is closed: claimers and maintenance end.
     pub quiet: CancellationToken,
-    /// Producers went on for longer than they should have to.
+    /// Producers continued for longer than they should need.
     is_slow: AtomicBool,
 }
 
 impl Stress {
-    /// Whether producers go on.
+    /// Whether producers continue.
     pub fn producing(&self) -> bool {
         let (elapsed, settings) = (self.started.elapsed(), &self.settings);
         let is_slow = elapsed >= settings.produce;
@@ -50,24 +50,24 @@ impl Stress {
         !self.ledger.failed()
     }
 
-    /// Whether claimers and maintenance go on.
+    /// Whether claimers and maintenance continue.
     pub fn working(&self) -> bool {
         !self.quiet.is_cancelled() && !self.ledger.failed()
     }
 }
 
-/// What a run did, when it found nothing wrong.
+/// The result of a run without a finding.
 #[derive(Debug)]
 pub struct Report {
     pub jobs: usize,
     pub deliveries: usize,
     pub turned: Turned,
-    /// The machine was too slow for as many jobs as there should be.
+    /// Whether the machine was too slow for the required number of jobs.
     pub is_slow: bool,
     pub steps: u64,
 }
 
-/// Runs the stress against a migrated database. The error says what was found wrong.
+/// Runs the stress against a migrated database. The error is the finding.
 pub async fn run(url: &str, settings: Settings) -> Result<Report, String> {
     let setup = session::connect(url).await?;
     setup
@@ -113,7 +113,7 @@ pub async fn run(url: &str, settings: Settings) -> Result<Report, String> {
     })
 }
 
-/// A task that fails ends the run: nothing it meets here is expected.
+/// Ends the run if a task failed: no error is expected here.
 fn heed(stress: &Stress, ended: Result<Result<(), String>, tokio::task::JoinError>) {
     match ended {
         Ok(Ok(())) => {}
@@ -122,8 +122,7 @@ fn heed(stress: &Stress, ended: Result<Result<(), String>, tokio::task::JoinErro
     }
 }
 
-/// A server that does not wait for the disk: what is tested here is concurrency. Crashes are tested
-/// elsewhere.
+/// A server that does not wait for the disk: this tests concurrency. Other tests cover crashes.
 pub fn server(version: PgVersion) -> &'static PgServer {
     static SERVERS: [OnceLock<PgServer>; 2] = [OnceLock::new(), OnceLock::new()];
     SERVERS[usize::from(version == PgVersion::V18)].get_or_init(|| {
@@ -139,7 +138,7 @@ async fn survives(version: PgVersion) {
         .unwrap_or_else(|finding| panic!("{}: {finding}", version.name()));
     println!("stress {}: {report:?}", version.name());
     assert!(report.deliveries > report.jobs, "nothing was retried");
-    // An idle machine turns several times as many.
+    // An idle machine rotates several times as many.
     let turned = report.turned;
     let is_enough = report.jobs > 2_000 && turned.ready >= 12 && turned.scheduled >= 3;
     if report.is_slow && !is_enough {
@@ -162,8 +161,8 @@ async fn committed_jobs_end_once_under_stress_on_18() {
     survives(PgVersion::V18).await;
 }
 
-/// A clock that steps back makes jobs run early and back-offs vain for a moment. Nothing is lost,
-/// and nothing runs twice.
+/// A clock that steps back makes jobs run early and back-offs ineffective for a moment. No job is
+/// lost, and none runs twice.
 async fn survives_steps(version: PgVersion) {
     let database = support::migrated(server(version)).await;
     let settings = Settings {
@@ -188,5 +187,5 @@ async fn committed_jobs_end_once_while_the_clock_steps_back_on_18() {
     survives_steps(PgVersion::V18).await;
 }
 
-/// How long a run may take beyond the time it produces.
+/// How long a run may take beyond its time of producing.
 pub const PATIENCE: Duration = Duration::from_secs(60);

@@ -1,5 +1,5 @@
-//! What the tests share: a migrated database of one's own, a worker with quick clocks, and views of
-//! the store from outside.
+//! Helpers that the tests share: a separate migrated database, a worker with short intervals, and
+//! external views of the store.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,16 +15,16 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::watch;
 use tokio_postgres::Client;
 
-/// A worker asks this when it starts. It refuses a copy in which something was worked before.
+/// A worker sends this when it starts. It rejects a copy of a store in which jobs were worked.
 const GREETING: &str = "SELECT posthaste.check_identity()";
 
-/// The longest a test waits for something that should be there soon.
+/// The longest that a test waits for an expected state.
 pub const SOON: Duration = Duration::from_secs(60);
 
-/// A migrated database on the shared server of this version.
+/// Creates a migrated database on the shared server of this version.
 pub async fn database(version: PgVersion) -> TestDb {
-    // RUST_LOG=posthaste=debug shows what the engine does; the test's own capture keeps it quiet
-    // otherwise.
+    // RUST_LOG=posthaste=debug prints the engine's log; otherwise the test's own capture suppresses
+    // it.
     let _ = tracing_subscriber::fmt()
         .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
         .with_test_writer()
@@ -34,7 +34,7 @@ pub async fn database(version: PgVersion) -> TestDb {
     migrated(server).await
 }
 
-/// A migrated database on a server of the test's own.
+/// Creates a migrated database on a separate server of the test.
 pub async fn migrated(server: &PgServer) -> TestDb {
     let copy = TestDb::from_template(server, "posthaste", async |url| {
         let mut client = connect(&url).await?;
@@ -45,12 +45,12 @@ pub async fn migrated(server: &PgServer) -> TestDb {
     copy.expect("a migrated database").greeted(GREETING)
 }
 
-/// A worker on this pool whose clocks are quick enough for tests.
+/// A worker on this pool whose intervals are short enough for tests.
 pub fn worker(pool: &Pool) -> WorkerBuilder {
     Worker::builder(pool.clone()).config(quick())
 }
 
-/// Settings whose clocks are quick enough for tests.
+/// Settings whose intervals are short enough for tests.
 pub fn quick() -> Config {
     Config {
         poll_interval: Duration::from_millis(100),
@@ -64,7 +64,7 @@ pub fn quick() -> Config {
     }
 }
 
-/// A back-off quick enough for tests.
+/// A back-off that is short enough for tests.
 const QUICK: Backoff = Backoff {
     base: Duration::from_millis(20),
     cap: Duration::from_millis(100),
@@ -78,7 +78,7 @@ pub fn quick_queue() -> QueueConfig {
     }
 }
 
-/// This worker on the queue `default`, and a word of each job that it starts.
+/// Starts this worker on the queue `default`; returns a message for each job that it starts.
 pub async fn telling(worker: WorkerBuilder) -> (WorkerHandle, UnboundedReceiver<()>) {
     let (sender, started) = unbounded_channel();
     let worker = worker
@@ -93,7 +93,7 @@ pub async fn telling(worker: WorkerBuilder) -> (WorkerHandle, UnboundedReceiver<
     (worker, started)
 }
 
-/// A worker whose jobs are done at once, and how many were.
+/// A worker whose jobs are done at once, and their number.
 pub async fn counting(db: &TestDb) -> (WorkerHandle, Arc<AtomicUsize>) {
     let runs = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&runs);
@@ -109,7 +109,7 @@ pub async fn counting(db: &TestDb) -> (WorkerHandle, Arc<AtomicUsize>) {
     (worker, runs)
 }
 
-/// Registers a worker whose claims are made by hand: its number.
+/// Registers a worker whose claims the test makes; returns its id.
 pub async fn hand(client: &Client) -> i64 {
     number(
         client,
@@ -118,7 +118,7 @@ pub async fn hand(client: &Client) -> i64 {
     .await
 }
 
-/// The one number that a statement returns.
+/// Returns the one number that a statement returns.
 pub async fn number(client: &Client, sql: &str) -> i64 {
     posthaste_testkit::number(client, sql)
         .await
@@ -126,7 +126,7 @@ pub async fn number(client: &Client, sql: &str) -> i64 {
 }
 
 /// A handler's run that completes its job in a transaction and commits when it is released. The
-/// transaction outlives the attempt: a task of its own keeps it open beyond the timeout.
+/// transaction outlives the attempt: a separate task keeps it open beyond the timeout.
 pub async fn completed_when(
     mut released: watch::Receiver<bool>,
     pool: Pool,
@@ -143,23 +143,23 @@ pub async fn completed_when(
     Ok(Outcome::Done)
 }
 
-/// What operators do, over this connection.
+/// Returns a client for operations over this connection.
 pub fn jobs(client: &Client) -> posthaste::Client<&Client> {
     posthaste::Client::new(client)
 }
 
-/// Jobs of the view in this state.
+/// Counts jobs of the view in this state.
 pub async fn count(client: &Client, state: &str) -> i64 {
     let sql = format!("SELECT count(*) FROM posthaste.job WHERE state = '{state}'");
     number(client, &sql).await
 }
 
-/// Jobs that are not done, whatever their state.
+/// Counts jobs that are not done, whatever their state.
 pub async fn unfinished(client: &Client) -> i64 {
     number(client, "SELECT count(*) FROM posthaste.job").await
 }
 
-/// Whether every worker has signed off.
+/// Whether every worker has deregistered.
 pub async fn all_signed_off(client: &Client) -> bool {
     let sql = "SELECT bool_and(stopped_at IS NOT NULL) FROM posthaste.worker";
     let row = client.query_one(sql, &[]).await;

@@ -1,4 +1,4 @@
-//! How long a worker may begin what it has claimed.
+//! How long a worker may begin the jobs it has claimed.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -10,7 +10,7 @@ use tokio_postgres::NoTls;
 
 use crate::support::{SOON, migrated, quick, worker};
 
-/// Holds the jobs that it gets, and begins none of them.
+/// Holds the jobs that it receives, and begins none of them.
 #[derive(Default)]
 struct Holder(Mutex<Vec<Delivery>>);
 
@@ -60,7 +60,7 @@ async fn jobs_begin_only_until_others_may_have_rescued_them() {
     first.ticket.settle(Outcome::Done);
 
     proxy.stall();
-    // No answer arrives from here on: its own clocks alone can say that the time is over.
+    // No answer arrives from here on: only the worker's own clocks can tell that the time is over.
     tokio::time::sleep(quick().rescue_after).await;
     assert!(second.begin().is_none());
     proxy.restore().await.unwrap();

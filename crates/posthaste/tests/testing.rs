@@ -1,4 +1,4 @@
-//! What programs test themselves with.
+//! The testing helpers for programs.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ fn mail(to: &str) -> Mail {
     Mail { to: to.to_owned() }
 }
 
-/// Refuses Eve, and is not there for Bob.
+/// Rejects Eve, and fails for Bob.
 async fn send(context: Context, mail: Mail) -> anyhow::Result<()> {
     anyhow::ensure!(mail.to != "Eve", "{} is unwelcome", mail.to);
     if mail.to == "Bob" && context.job().attempt == 1 {
@@ -104,7 +104,7 @@ async fn tests_can_stop_cancel_and_observe_a_run() {
     assert!(run.is_completed());
 }
 
-/// What an assertion says that fails.
+/// Returns the message of an assertion that fails.
 async fn panics(assertion: impl Future<Output = ()>) -> String {
     let panic = std::panic::AssertUnwindSafe(assertion).catch_unwind().await;
     *panic.expect_err("it panics").downcast::<String>().unwrap()
@@ -163,7 +163,7 @@ async fn test_workers_run_until_idle_and_report_each_run() {
         },
         ..QueueConfig::new("default", 1)
     };
-    // The pool's only connection is the handlers' own.
+    // The handlers need the pool's only connection.
     let worker = || worker(&db.pool(1).unwrap()).queue_config(queue()).job(send);
     assert!(run_until_idle(worker()).await.unwrap().is_empty());
     for to in ["Ada", "Eve", "Bob"] {

@@ -1,4 +1,4 @@
-//! Rules of the source tree: where SQL may stand, what deciding modules use, what documents claim.
+//! Rules of the source tree: where SQL may be, what deciding modules use, what documents claim.
 
 mod circles;
 mod columns;
@@ -18,7 +18,7 @@ use posthaste_testkit::PgVersion;
 
 use crate::support;
 
-/// Words that begin a statement, as no sentence of ours does.
+/// Words that begin a statement, and no sentence in this tree.
 const SQL: [&str; 12] = [
     "SELECT ",
     "INSERT INTO",
@@ -34,7 +34,7 @@ const SQL: [&str; 12] = [
     "NOTIFY ",
 ];
 
-/// The crates that programs are made with, and that share these rules.
+/// The crates that programs depend on, and that share these rules.
 const LIBRARIES: [&str; 7] = [
     "crates/posthaste",
     "crates/posthaste-capture",
@@ -45,7 +45,7 @@ const LIBRARIES: [&str; 7] = [
     "crates/posthaste-tantivy",
 ];
 
-/// What a module that decides must not know: anything that answers differently when asked twice.
+/// What a module that decides must not use: anything whose answer changes between two calls.
 const OUTSIDE: [&str; 15] = [
     "tokio",
     "deadpool",
@@ -85,8 +85,8 @@ async fn every_store_statement_is_used_and_prepares_on_every_version() {
     }
 }
 
-/// The statements of the libraries' stores: files with their names, and those of one line, which
-/// stand in the code, by themselves.
+/// The statements of the libraries' stores: files with their names, and one-line statements, which
+/// are in the code, without names.
 pub fn statements() -> Vec<(String, String)> {
     let stores = LIBRARIES.map(|library| format!("{library}/src/store"));
     let written = stores.iter().flat_map(|store| files(store, &["sql"]));
@@ -99,7 +99,7 @@ pub fn statements() -> Vec<(String, String)> {
     let sources = stores.iter().flat_map(|store| files(store, &["rs"]));
     for line in sources.flat_map(|file| lines_of_code(&file)) {
         let begins = |part: &&str| SQL.iter().any(|word| part.starts_with(word));
-        // Strings of Rust stand between every other pair of quotes; one that goes on in the next
+        // Strings of Rust are between every other pair of quotes; one that continues on the next
         // line is not a statement of one line.
         let parts: Vec<&str> = line.split('"').collect();
         let closed = parts.len().saturating_sub(1) / 2;
@@ -136,7 +136,7 @@ fn only_the_store_contains_sql() {
 
 #[test]
 fn the_store_never_interpolates_into_sql() {
-    // The ledger of migrations is a constant; everything else goes by $1.
+    // The ledger of migrations is a constant; everything else is passed as $1.
     let found = lines_with(library_sources(), |line| {
         line.contains("format!")
             && SQL.iter().any(|word| line.contains(word))
@@ -274,7 +274,7 @@ async fn each_schema_file_states_its_purpose_and_is_installed() {
             listed.contains(&format!("include_str!(\"{name}\")")),
             "{name} is never applied"
         );
-        // As it stands, without what is repeated.
+        // As it is in the file, without repetition.
         if functions.contains(&file)
             && let Err(error) = client.batch_execute(&text).await
         {
@@ -317,7 +317,7 @@ fn no_file_mentions_unfinished_tasks() {
     );
 }
 
-/// The workspace.
+/// The root of the workspace.
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../..")
@@ -336,14 +336,14 @@ fn shown(file: &Path) -> String {
         .to_string()
 }
 
-/// The files of all crates whose names end so.
+/// The files of all crates with these extensions.
 pub fn code(extensions: &[&str]) -> Vec<PathBuf> {
     let mut all = files("crates", extensions);
     all.extend(files("lab", extensions));
     all
 }
 
-/// Files below a folder of the workspace whose names end so, in the order of their names.
+/// The files below a folder of the workspace with these extensions, sorted by name.
 pub fn files(folder: &str, extensions: &[&str]) -> Vec<PathBuf> {
     let mut found = Vec::new();
     collect(&root().join(folder), &mut found);
@@ -361,14 +361,14 @@ fn library_sources() -> impl Iterator<Item = PathBuf> {
     folders.flat_map(|folder| sources(&folder, &["rs"]))
 }
 
-/// As [`files`]; there must be some.
+/// As [`files`]; fails if there are none.
 fn sources(folder: &str, extensions: &[&str]) -> Vec<PathBuf> {
     let found = files(folder, extensions);
     assert!(!found.is_empty(), "nothing in {folder}");
     found
 }
 
-/// Folders that no author writes into.
+/// Folders of generated files.
 const MADE: [&str; 5] = ["target", ".git", ".posthaste", ".tools", "node_modules"];
 
 fn collect(folder: &Path, found: &mut Vec<PathBuf>) {
@@ -385,7 +385,7 @@ fn collect(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Lines of code (comments left out) for which something holds, as `file:line: text`.
+/// Returns the lines of code (without comments) that satisfy the predicate, as `file:line: text`.
 fn lines_with(files: impl Iterator<Item = PathBuf>, holds: impl Fn(&str) -> bool) -> String {
     let mut found = String::new();
     for file in files {

@@ -1,5 +1,5 @@
-//! Trace context: what a job was enqueued with reaches its handler and its receiver, whichever way
-//! it took.
+//! Trace context: the context that a job was enqueued with reaches its handler and its receiver, by
+//! every path.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -20,12 +20,12 @@ use crate::support::{
 const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01 vendor=a:1, other=b@2";
 
-/// What each run of a job saw, by the job's name.
+/// The trace that each run of a job received, by the job's name.
 #[derive(Clone, Default)]
 struct Seen(Arc<Mutex<BTreeMap<String, Vec<Option<String>>>>>);
 
 impl Seen {
-    /// Notes a run; how many there were of this name.
+    /// Records a run; returns the number of runs of this name.
     fn note(&self, job: &Job) -> usize {
         let mut seen = self.0.lock().unwrap();
         let runs = seen.entry(job.name.to_string()).or_default();
@@ -33,7 +33,7 @@ impl Seen {
         runs.len()
     }
 
-    /// The names that were run, and how often; each run saw this trace.
+    /// Returns the names that were run, and how often; fails if a run had another trace.
     fn each_saw(&self, trace: Option<&str>) -> Vec<(String, usize)> {
         let seen = self.0.lock().unwrap();
         let runs = seen.iter().map(|(name, runs)| {
@@ -53,7 +53,7 @@ fn soon() -> Timestamp {
     Timestamp::now() + SignedDuration::from_millis(300)
 }
 
-/// A worker that runs any job; one whose name begins with "again" fails at first.
+/// A worker that runs any job; a job whose name begins with "again" fails at first.
 async fn start(db: &TestDb, seen: &Seen) -> WorkerHandle {
     let seen = seen.clone();
     worker(&db.pool(4).unwrap())
@@ -114,7 +114,7 @@ async fn traces_reach_the_handler_from_every_enqueue_function() {
 async fn traces_survive_retry_death_and_redrive() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
-    // One that its worker dies with, and a worker that takes it over.
+    // A job whose worker dies, and a worker that takes it over.
     let dying = hand(&client).await;
     let lost = enqueue(&client, &job("lost").trace(TRACE)).await.unwrap();
     let claim = "SELECT trace FROM posthaste.claim('default', '{0}', $1, \
@@ -146,7 +146,7 @@ async fn traces_survive_retry_death_and_redrive() {
     assert_eq!(seen.each_saw(Some(TRACE)), runs);
 }
 
-/// What the view and the search for one job agree on.
+/// Returns the trace in the view and in the search for one job, which must agree.
 async fn shown(client: &Client, id: JobId) -> Option<String> {
     let view = "SELECT trace FROM posthaste.job WHERE id = $1";
     let view = client.query_one(view, &[&id.0]).await.unwrap().get(0);
@@ -212,7 +212,7 @@ async fn traces_are_parsed_into_traceparent_and_tracestate() {
     ] {
         enqueue(&client, &new).await.unwrap();
     }
-    // Nothing has checked what a role writes that may write rows of the store.
+    // A role that may write rows of the store writes them unchecked.
     let forged = "INSERT INTO posthaste.store (slot, queue, name, expires_at, kwargs_bytes, trace)
         SELECT posthaste.enter_ready(), 'default', 'forged', now() + interval '1 day', 2,
           E'00-x\r\n\
@@ -269,7 +269,7 @@ async fn rejects_malformed_traces_without_harming_the_transaction() {
                 let undo = "ROLLBACK TO SAVEPOINT s";
                 transaction.batch_execute(undo).await.unwrap();
             }
-            // In Rust it is refused before anything is sent: the transaction goes on.
+            // Rust rejects it before anything is sent: the transaction continues.
             let refused = [job("fine"), job("x").trace(wrong)];
             for error in [
                 enqueue(&transaction, &refused[1]).await.map(drop),

@@ -1,10 +1,10 @@
-//! The view posthaste.job, as what is inserted into it.
+//! Inserts into the view posthaste.job.
 
 use posthaste_testkit::PgVersion;
 
 use crate::support::{database, unfinished};
 
-/// What the store decides by itself is refused by its name, not ignored.
+/// A column that the store sets is rejected by name, not ignored.
 #[tokio::test]
 async fn rejects_inserts_into_store_controlled_columns() {
     for version in PgVersion::tried() {

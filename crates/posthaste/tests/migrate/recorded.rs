@@ -1,5 +1,5 @@
-//! What programs of each version send, recorded, and run against the schema of this one: an older
-//! program works on while a newer one has migrated.
+//! The statements of programs of each version, recorded, and run against the schema of this one: an
+//! older program continues to work after a newer one has migrated.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -16,11 +16,11 @@ use crate::tidy::{files, statements};
 const AGAIN: &str = "POSTHASTE_WRITE=1 cargo test -p posthaste --all-features --test main -- \
                      migrate::recorded";
 
-/// A line of a record is as long as this at most.
+/// The longest line of a record.
 const COLUMNS: usize = 100;
 
-/// A statement, and what a program depends on beside its text: the types that it sends and those
-/// that it reads, in the server's names.
+/// A statement, and what a program depends on besides its text: the types that it sends and reads,
+/// by the server's names.
 #[derive(Clone, Debug, PartialEq)]
 struct Recorded {
     origin: String,
@@ -30,8 +30,7 @@ struct Recorded {
 }
 
 impl Recorded {
-    /// As the server takes it now, where these types are bound; those that it finds by itself
-    /// otherwise.
+    /// Prepares the statement with these types, or else with those that the server infers.
     async fn of(
         client: &Client,
         origin: &str,
@@ -40,7 +39,7 @@ impl Recorded {
     ) -> Result<Self, Error> {
         let (takes, returns) = match copied(text) {
             Some(columns) => {
-                // What goes into a COPY is bound by nothing but its columns' types.
+                // Data of a COPY is bound only by the types of its columns.
                 nothing_copied(client, text).await?;
                 let columns = client.prepare(&columns).await?;
                 let columns = columns.columns().iter();
@@ -103,7 +102,7 @@ impl Recorded {
     }
 }
 
-/// These words with commas between them, in as many lines as are needed.
+/// Returns these words separated by commas, in as many lines as are needed.
 fn lines_of(words: &[String], columns: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in words {
@@ -122,7 +121,7 @@ fn named(kind: &Type) -> String {
     format!("{}.{}", kind.schema(), kind.name()).replace("pg_catalog.", "")
 }
 
-/// The types of these names.
+/// Returns the types of these names.
 async fn types(client: &Client, names: &[String]) -> Result<Vec<Type>, Error> {
     if names.is_empty() {
         return Ok(Vec::new());
@@ -139,22 +138,22 @@ async fn types(client: &Client, names: &[String]) -> Result<Vec<Type>, Error> {
     Ok(columns.map(|column| column.type_().clone()).collect())
 }
 
-/// Of a COPY the statement that reads the columns which it writes.
+/// Returns, for a COPY, the statement that reads the columns it writes.
 fn copied(text: &str) -> Option<String> {
     let (table, rest) = text.strip_prefix("COPY ")?.split_once('(')?;
     let (columns, _) = rest.split_once(')')?;
     Some(format!("SELECT {columns} FROM {table}"))
 }
 
-/// A COPY is not prepared before it is run.
+/// Starts a COPY without rows, because a COPY is not prepared before it runs.
 async fn nothing_copied(client: &Client, text: &str) -> Result<(), Error> {
     let writer = BinaryCopyInWriter::new(client.copy_in(text).await?, &[]);
     let mut writer = std::pin::pin!(writer);
     writer.as_mut().finish().await.map(drop)
 }
 
-/// All that the libraries and the command send, without comments. Those of the demo are of its own
-/// tables.
+/// Returns all statements of the libraries and the command, without comments. Those of the demo use
+/// separate tables.
 fn sent() -> Vec<(String, String)> {
     let mut all = statements();
     let commands = "crates/posthaste-cli/src/commands";
@@ -186,8 +185,8 @@ fn record_of(version: &str) -> PathBuf {
     folder.join(format!("statements-{version}.sql"))
 }
 
-/// Each version that was recorded, and whose programs may meet this one's schema: those of this
-/// minor version and of the one before.
+/// Returns each recorded version whose programs may meet this one's schema: those of this minor
+/// version and of the one before.
 fn recorded() -> Vec<(String, Vec<Recorded>)> {
     let numbers = |version: &str| -> Option<[u32; 3]> {
         let numbers: Option<Vec<u32>> = version.split('.').map(|one| one.parse().ok()).collect();
@@ -208,7 +207,7 @@ fn recorded() -> Vec<(String, Vec<Recorded>)> {
     found
 }
 
-/// Checked without a server, so at once.
+/// Fails early, because it needs no server.
 #[test]
 fn the_record_holds_the_statements_of_this_version() {
     let file = record_of(env!("CARGO_PKG_VERSION"));
@@ -219,8 +218,8 @@ fn the_record_holds_the_statements_of_this_version() {
     }
 }
 
-/// A version is released with its record: as long as it is this one, both are the same. What was
-/// released is not written again, because the version is another one from then on.
+/// A version is released with its record: until the version changes, both must be the same. A
+/// released record is not written again, because the version changes with the release.
 #[tokio::test]
 async fn the_record_matches_the_statements_of_this_version() {
     let version = env!("CARGO_PKG_VERSION");

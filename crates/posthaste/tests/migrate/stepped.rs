@@ -1,4 +1,4 @@
-//! A step of the next version, applied while workers and producers of this one are at it.
+//! A step of the next version is applied while workers and producers of this one are running.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -11,12 +11,12 @@ use tokio_postgres::error::SqlState;
 use super::{noted, version};
 use crate::support::{all_done, counting, database, number};
 
-/// Changes what each enqueue, claim, heartbeat and acknowledgement writes into. A column of the
-/// store itself would need other functions too, those that make its rows.
+/// Changes the tables that each enqueue, claim, heartbeat and acknowledgement writes to. A column
+/// of the store itself would also need other functions, those that create its rows.
 ///
-/// All tables are locked first, in the order in which claims and acknowledgements come to them:
-/// ALTER alone locks the store before its partitions, and hardly ever gets all of them while
-/// somebody works.
+/// All tables are locked first, in the order in which claims and acknowledgements use them: ALTER
+/// alone locks the store before its partitions, and would hardly ever get all of them while others
+/// work.
 const STEP: &str =
     "LOCK TABLE posthaste.queue, posthaste.lane, posthaste.worker, posthaste.claim_0,
   posthaste.ready_0, posthaste.ready_1, posthaste.ready_2, posthaste.ready_3, posthaste.ready_4,
@@ -31,12 +31,12 @@ ALTER TABLE posthaste.lane ADD COLUMN next_one text;
 ALTER TABLE posthaste.queue ADD COLUMN next_one text;
 ";
 
-/// The longest that anybody may wait: for a lock that `migrate` waits for, and then for all that
-/// it does.
+/// The longest allowed wait: for a lock that `migrate` waits for, and then for all of its
+/// statements.
 const MOMENT: Duration = Duration::from_secs(10);
 
-/// What `migrate` of the next version would do: its lock, its patience, the step and all functions
-/// in one transaction.
+/// Returns what `migrate` of the next version would run: its lock, its timeouts, the step and all
+/// functions in one transaction.
 fn script() -> String {
     let printed = migrations_sql_after(1);
     let (head, functions) = printed.split_once("\nCREATE OR REPLACE").unwrap();
@@ -46,7 +46,7 @@ fn script() -> String {
     )
 }
 
-/// How often it was refused a lock before it was done.
+/// Returns how often it was refused a lock before it was done.
 async fn migrated(client: &Client) -> u32 {
     let script = script();
     for refused in 0..300 {
@@ -62,8 +62,8 @@ async fn migrated(client: &Client) -> u32 {
     panic!("it never gets its locks");
 }
 
-/// Enqueues until it is over, in transactions that stay open for so long: how many jobs, and the
-/// longest that a statement took.
+/// Enqueues until `over`, in transactions that stay open for this long. Returns the number of jobs,
+/// and the longest time of a statement.
 async fn produced(db: &TestDb, open: Duration, over: &AtomicBool) -> (usize, Duration) {
     let mut client = db.client().await.unwrap();
     let by_function = "SELECT posthaste.enqueue('x', ordering_key => $1)";
@@ -108,7 +108,7 @@ async fn the_next_versions_step_applies_under_a_running_worker() {
             over.store(true, Ordering::SeqCst);
             refused
         };
-        // One of them is in the tables for longer than the step waits.
+        // One of them uses the tables for longer than the step waits.
         let (quick, slow) = (Duration::from_millis(20), Duration::from_millis(300));
         let producers = async {
             tokio::join!(
@@ -129,7 +129,7 @@ async fn the_next_versions_step_applies_under_a_running_worker() {
         assert!(longest < MOMENT, "somebody waited for {longest:?}");
         worker.stop().await.unwrap();
 
-        // One that starts on the next version's schema works too.
+        // A worker that starts on the next version's schema works too.
         let more = "INSERT INTO posthaste.job (name) SELECT 'x' FROM generate_series(1, 10)";
         let (worker, again) = counting(&db).await;
         client.batch_execute(more).await.unwrap();

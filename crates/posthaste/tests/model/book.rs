@@ -1,5 +1,5 @@
-//! The model: jobs, who has them, and who holds which key. What may happen to a job is the law of
-//! the library, `next`.
+//! The model: jobs, which worker has them, and which job holds which key. The transitions of a job
+//! are those of the library, `next`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,17 +17,17 @@ pub struct Job {
     pub attempt: i32,
     pub most: Option<i32>,
     pub key: Option<String>,
-    /// The ordering key.
+    /// Its ordering key.
     pub ordering_key: Option<String>,
-    /// The trace context it was enqueued with.
+    /// Its trace context.
     pub trace: Option<String>,
-    /// It has the turn of its key.
+    /// Whether it has the turn of its key.
     pub has_turn: bool,
-    /// Workers that died while they had it.
+    /// The number of workers that died while they had it.
     pub crashes: i32,
 }
 
-/// A batch that was handed out.
+/// A claimed batch.
 #[derive(Clone, Debug)]
 pub struct Hand {
     pub worker: i64,
@@ -35,9 +35,9 @@ pub struct Hand {
     pub batch: i64,
     pub token: Uuid,
     pub given: Vec<i64>,
-    /// Those that are still the worker's.
+    /// The jobs that are still the worker's.
     pub open: BTreeSet<i64>,
-    /// Some of it was closed by itself.
+    /// Whether a part of it was closed separately.
     pub is_split: bool,
 }
 
@@ -46,17 +46,17 @@ pub struct Book {
     pub jobs: BTreeMap<i64, Job>,
     pub keys: BTreeMap<String, i64>,
     pub hands: Vec<Hand>,
-    /// Which jobs of a key are blocked, in the order of their turns.
+    /// The blocked jobs of each key, in the order of their turns.
     blocked: BTreeMap<String, Vec<i64>>,
     pub paused: BTreeSet<usize>,
-    /// Confirmations that came first.
+    /// Confirmations that came before the job awaited them.
     confirmed: BTreeSet<i64>,
-    /// Jobs that were running when somebody cancelled them.
+    /// Jobs that were running when they were cancelled.
     cancelling: BTreeSet<i64>,
 }
 
 impl Book {
-    /// Who holds a key.
+    /// Returns the job that holds a key.
     pub fn holder(&self, key: Option<&String>) -> Option<i64> {
         self.keys.get(key?).copied()
     }
@@ -72,7 +72,7 @@ impl Book {
         }
     }
 
-    /// Behind all others of its key.
+    /// Appends the job to those of its key.
     fn block(&mut self, id: i64) {
         let job = self.job(id);
         job.state = State::Blocked;
@@ -81,7 +81,7 @@ impl Book {
         self.blocked.entry(ordering_key).or_default().push(id);
     }
 
-    /// The next job of each key whose turn is over begins.
+    /// Lets the next job begin for each key whose turn is over.
     pub fn takes_turns(&mut self) {
         for ordering_key in self.blocked.keys().cloned().collect::<Vec<_>>() {
             let is_taken = self.jobs.values().any(|job| {
@@ -100,7 +100,7 @@ impl Book {
         }
     }
 
-    /// The time of a job has come: one without a turn is blocked until it has it.
+    /// Makes a job due: without a turn it is blocked until it has it.
     pub fn due(&mut self, id: i64) {
         let job = self.job(id);
         if job.ordering_key.is_some() && !job.has_turn {
@@ -111,7 +111,7 @@ impl Book {
         }
     }
 
-    /// Jobs in one of these states.
+    /// Returns jobs in one of these states.
     pub fn in_state(&self, states: &[State]) -> Vec<i64> {
         let jobs = self.jobs.iter();
         jobs.filter(|(_, job)| states.contains(&job.state))
@@ -119,7 +119,7 @@ impl Book {
             .collect()
     }
 
-    /// Jobs of a queue that a claim may hand out.
+    /// Returns jobs of a queue that may be claimed.
     pub fn available(&self, queue: usize, state: State) -> BTreeSet<i64> {
         if self.paused.contains(&queue) {
             return BTreeSet::new();
@@ -137,7 +137,7 @@ impl Book {
         self.hands.push(hand);
     }
 
-    /// A job of a hand is closed, if it is still the hand's. Whether it was.
+    /// Closes a job of a hand, if the hand still has it. Returns whether it had.
     pub fn settled(&mut self, hand: usize, id: i64, how: Close) -> bool {
         if !self.hands[hand].open.remove(&id) {
             return false;
@@ -176,7 +176,7 @@ impl Book {
         }
     }
 
-    /// The attempt counts; whether another is left decides.
+    /// Counts the attempt; the job ends if no other is left.
     pub fn failed(&mut self, id: i64, later: bool) {
         let job = self.job(id);
         job.attempt += 1;
@@ -202,7 +202,7 @@ impl Book {
         }
     }
 
-    /// What `posthaste.cancel` answers.
+    /// Returns the answer of `posthaste.cancel`.
     pub fn cancelled(&mut self, id: i64) -> Option<&'static str> {
         match self.job(id).state {
             State::Completed => None,
@@ -221,13 +221,13 @@ impl Book {
         }
     }
 
-    /// Done although it was cancelled while it ran: for some seconds that is not distinguished from
-    /// a job on the move, and the answer is either.
+    /// Whether a job is done although it was cancelled while it ran: for some seconds the store
+    /// does not distinguish it from a job that is being moved, and may return either answer.
     pub fn may_be_running(&self, id: i64) -> bool {
         self.jobs[&id].state == State::Completed && self.cancelling.contains(&id)
     }
 
-    /// Those that were running when they were cancelled, and wait now.
+    /// Cancels the jobs that were running when they were cancelled and wait now.
     pub fn cancelled_again(&mut self) {
         for id in self.cancelling.clone() {
             if !matches!(self.job(id).state, State::Running | State::Completed) {
@@ -271,7 +271,7 @@ impl Book {
             let job = self.job(id);
             let was_alone = job.crashes > 0;
             job.crashes += 1;
-            // Who ran alone has killed it.
+            // A job that ran alone has killed its worker.
             job.attempt += i32::from(was_alone);
             if was_alone && job.most.is_some_and(|most| job.attempt >= most) {
                 self.happens(id, Event::Exhausted);
@@ -299,7 +299,7 @@ impl Book {
     }
 }
 
-/// It stays so, unless somebody redrives it.
+/// Whether a state is final, except for a redrive.
 fn is_over(state: State) -> bool {
     matches!(
         state,

@@ -1,11 +1,11 @@
-//! What can be done. Numbers pick among what there is, so that every sequence makes sense, also a
-//! shrunk one.
+//! The possible steps. Numbers select among what exists, so that every sequence is valid, also
+//! after shrinking.
 
 use proptest::prelude::{Strategy, any as anything};
 use proptest::sample::Index;
 use proptest::{option, prop_oneof};
 
-/// How a job that is in somebody's hands is closed.
+/// How a claimed job is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Close {
     Done,
@@ -21,7 +21,7 @@ pub enum Close {
     GiveBack,
 }
 
-/// What maintenance does to the slots. Nobody may notice.
+/// A change of the slots by maintenance, which has no visible effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
     Rotate,
@@ -55,7 +55,7 @@ pub enum Step {
         queue: usize,
         most: i32,
     },
-    /// Claims until nothing comes any more: then everything available was handed out.
+    /// Claims until nothing comes: then all available jobs must have been claimed.
     ClaimAll {
         worker: usize,
         queue: usize,
@@ -64,7 +64,7 @@ pub enum Step {
         worker: usize,
         queue: usize,
     },
-    /// Closes some jobs of a claim, also of one that was lost.
+    /// Closes some jobs of a claim, even of one that was lost.
     Settle {
         hand: Index,
         some: u8,
@@ -77,22 +77,22 @@ pub enum Step {
         hand: Index,
         later: bool,
     },
-    /// The answer to a claim never came.
+    /// The answer to a claim was lost.
     ReturnClaim {
         hand: Index,
     },
     Confirm {
         job: Index,
     },
-    /// The time of a job has come.
+    /// A job becomes due.
     Due {
         job: Index,
     },
-    /// The time of a job is over.
+    /// A job expires.
     Expire {
         job: Index,
     },
-    /// Nobody confirmed it.
+    /// A job was not confirmed in time.
     Overdue {
         job: Index,
     },

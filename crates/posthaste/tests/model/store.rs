@@ -1,4 +1,4 @@
-//! The store, driven through its functions, and compared with the model.
+//! Drives the store through its functions, and compares it with the model.
 
 mod hands;
 mod jobs;
@@ -61,7 +61,7 @@ impl Store {
         self.client.query(statement, values).await.map_err(failed)
     }
 
-    /// One value.
+    /// Returns one value.
     async fn ask<T: FromSqlOwned>(
         &mut self,
         sql: &str,
@@ -71,7 +71,7 @@ impl Store {
         Ok(rows.first().ok_or("no row")?.get(0))
     }
 
-    /// Takes a step here and in the book.
+    /// Performs a step in the store and in the book.
     pub async fn take(&mut self, step: &Step, book: &mut Book) -> ModelResult {
         self.step(step, book).await?;
         // The leader polls ordering keys all the time.
@@ -225,7 +225,8 @@ impl Store {
         .map(drop)
     }
 
-    /// The view shows what the book says, each job once, and keys are held by whom the book says.
+    /// Checks that the view shows the jobs of the book, each once, and that keys are held by the
+    /// same jobs.
     pub async fn compare(&mut self, book: &Book) -> ModelResult {
         let sql = "SELECT id, queue, priority, state, attempt, max_attempts, unique_key, \
                    ordering_key, trace FROM posthaste.job WHERE state <> 'completed' ORDER BY id";
@@ -254,7 +255,7 @@ impl Store {
     }
 }
 
-/// Its id, lane, state, attempts, keys and trace context.
+/// Id, lane, state, attempts, keys and trace context of a job.
 type Shown = (
     i64,
     String,
@@ -267,7 +268,7 @@ type Shown = (
     Option<String>,
 );
 
-/// A job as the view shows it.
+/// The row of a job in the view.
 fn describe(id: i64, job: &Job) -> Shown {
     let state = match job.state {
         State::Scheduled | State::Retrying if job.attempt > 0 => "retrying",
@@ -315,7 +316,7 @@ fn new(queue: usize, priority: i32, later: bool, most: Option<i32>) -> Job {
     }
 }
 
-/// Jobs of every other priority have one.
+/// Returns the trace context that jobs of every other priority have.
 fn trace(priority: i32) -> Option<String> {
     (priority % 2 == 0).then(|| format!("00-{priority:032x}-00f067aa0ba902b7-01"))
 }

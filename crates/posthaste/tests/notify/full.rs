@@ -1,4 +1,4 @@
-//! Postgres' queue of notifications fills up, because somebody listens and stays in a transaction.
+//! Postgres' queue of notifications fills up, because a session listens and stays in a transaction.
 //! A transaction that notifies would fail at COMMIT.
 
 use std::time::Duration;
@@ -8,13 +8,13 @@ use posthaste_testkit::{PgServer, PgVersion, eventually};
 use super::{ENQUEUE, all_asleep, listener, notified, sleeper, starts};
 use crate::support::{SOON, all_done, migrated};
 
-/// So large that a few of them fill a page.
+/// A few of these notifications fill a page.
 const NOTIFY: &str =
     "SELECT pg_notify('noise', repeat('x', 7000) || g) FROM generate_series(1, 8) g";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_notification_queue_fails_no_enqueue() {
-    // Older servers have room for 8 GB, always.
+    // Older servers always have room for 8 GB.
     let server = PgServer::start(PgVersion::V18, &[("max_notify_queue_pages", "64")]).unwrap();
     let db = migrated(&server).await;
     let other = migrated(&server).await;
@@ -35,7 +35,7 @@ async fn a_full_notification_queue_fails_no_enqueue() {
     })
     .await
     .unwrap();
-    // It is full soon.
+    // The queue fills up.
     let refused = loop {
         if let Err(refused) = noise.batch_execute(NOTIFY).await {
             break refused;

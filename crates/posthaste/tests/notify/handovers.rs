@@ -1,6 +1,6 @@
-//! Each way in which something is handed over on an otherwise idle system, in one file because all
-//! are judged alike: with a notifier none of them waits for a worker's next poll, which comes after
-//! up to a second.
+//! Each event that hands work over on an otherwise idle system, in one file because all are judged
+//! alike: with a notifier none of them waits for a worker's next poll, which comes after up to a
+//! second.
 
 mod asked;
 mod killed;
@@ -16,22 +16,21 @@ use tokio_postgres::{Client, NoTls};
 use super::{LISTENER, all_asleep};
 use crate::support::{SOON, all_done, database, hand, number, worker};
 
-/// What wakes somebody takes a few milliseconds; a wait for a poll takes half a second, as often as
-/// not.
+/// A wake-up takes a few milliseconds; a wait for a poll takes half a second on average.
 const WOKEN: Duration = Duration::from_millis(300);
-/// What nobody is notified of while all poll as often as without a notifier, or a little less
-/// often.
+/// The limit without notifications, while polling is as frequent as without a notifier, or a little
+/// less.
 const POLLED: Duration = Duration::from_millis(600);
-/// What nobody is notified of is found by a poll once a second.
+/// The limit without notifications, while polling runs once a second.
 const LOOKED: Duration = Duration::from_millis(1_600);
-/// A machine on which one round trip takes longer than it should, by this much, says nothing of
-/// anybody's wake-up, which takes some six of them.
+/// A machine on which one round trip takes this much longer than expected proves nothing about a
+/// wake-up, which takes approximately six of them.
 const SLOW: Duration = Duration::from_millis(40);
-/// Each is played this often, and judged by the one in the middle. Where that is too slow it is
-/// played as often as the second says: a wait for a poll does not go away, a stalled machine does.
+/// Each event is played this often, and judged by the median. If that is too slow it is played as
+/// often as the second number: a wait for a poll does not disappear, a stalled machine does.
 const TIMES: [usize; 2] = [5, 15];
 
-/// A system, and what started when.
+/// A system, and the times at which jobs started.
 struct Played {
     db: TestDb,
     client: Client,
@@ -40,7 +39,7 @@ struct Played {
 }
 
 impl Played {
-    /// A worker with a notifier and the settings of every day; it retries soon.
+    /// A worker with a notifier and ordinary settings, which retries soon.
     async fn new() -> Self {
         let db = database(PgVersion::any()).await;
         let client = db.client().await.unwrap();
@@ -58,13 +57,13 @@ impl Played {
         self.client.batch_execute(sql).await.expect(sql);
     }
 
-    /// When the next job started.
+    /// Returns when the next job started.
     async fn next(&mut self) -> Instant {
         let next = tokio::time::timeout(SOON, self.started.recv()).await;
         next.expect("a job starts").expect("the worker runs")
     }
 
-    /// From the statement's end to the start of this many jobs.
+    /// Returns the time from the end of the statement to the start of this many jobs.
     async fn after(&mut self, sql: &str, jobs: usize) -> Duration {
         self.run(sql).await;
         let since = Instant::now();
@@ -125,8 +124,8 @@ async fn started(db: &TestDb, listener: &str) -> (WorkerHandle, UnboundedReceive
     (worker, started)
 }
 
-/// Looks meanwhile how quick the machine is: the longest that a nap of 5 ms and a commit that
-/// notifies took beyond that.
+/// Measures the machine at the same time: returns by how much a sleep of 5 ms and a commit that
+/// notifies were too long.
 async fn beside(client: &Client, play: impl Future<Output = Duration>) -> (Duration, Duration) {
     let nap = Duration::from_millis(5);
     let mut slowest = Duration::ZERO;
@@ -145,8 +144,8 @@ async fn beside(client: &Client, play: impl Future<Output = Duration>) -> (Durat
     }
 }
 
-/// Plays it this often on a machine that can be judged: the times in their order, fewer of them
-/// where the machine is too slow.
+/// Plays an event this often on a machine that can be judged. Returns the sorted times, fewer of
+/// them if the machine is too slow.
 async fn times(
     wanted: usize,
     played: &mut Played,
@@ -168,7 +167,7 @@ async fn times(
     times
 }
 
-/// Plays it and judges it.
+/// Plays an event and judges it.
 async fn judge(
     what: &str,
     within: Duration,
@@ -284,7 +283,7 @@ async fn idle_workers_react_to_every_event_without_polling() {
                 .await;
             let two = "SELECT posthaste.enqueue('a') FROM generate_series(1, 2)";
             system.after(two, 1).await;
-            // It has found out that there is none left to claim.
+            // It has found that no job is left to claim.
             tokio::time::sleep(Duration::from_millis(200)).await;
             let took = system.after(&raised, 1).await;
             system
@@ -302,7 +301,8 @@ async fn idle_workers_react_to_every_event_without_polling() {
             system.run("SELECT posthaste.pause('default')").await;
             system.run("SELECT posthaste.enqueue('a')").await;
             let dying = hand(&system.client).await;
-            // A worker by hand claims what nobody else may, and is found dead.
+            // A worker that the test plays claims a job that no other may claim, and is declared
+            // dead.
             let claim = format!(
                 "UPDATE posthaste.queue SET paused_at = NULL;
              SELECT posthaste.claim('default', '{{0}}', {dying}, gen_random_uuid(), 1, 1000)"
@@ -315,7 +315,7 @@ async fn idle_workers_react_to_every_event_without_polling() {
         },
     )
     .await;
-    // The first of them is found by a poll. After that there are polls as without a notifier, for a
+    // The first job is found by a poll. After that the worker polls as without a notifier, for a
     // while.
     let silent = "BEGIN; SET LOCAL posthaste.notify = off; SELECT posthaste.enqueue('a'); COMMIT";
     system.is_idle().await;
@@ -342,8 +342,8 @@ async fn idle_workers_react_to_every_event_without_polling() {
     system.worker.stop().await.unwrap();
 }
 
-/// A connection that is dead without anybody's knowledge: the first job waits for a poll, those
-/// after it do not, and the connection is replaced.
+/// A connection that is dead unnoticed: the first job waits for a poll, those after it do not, and
+/// the connection is replaced.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_half_open_listener_delays_a_job_by_one_poll() {
     let mut system = Played::new().await;
@@ -360,7 +360,7 @@ async fn a_half_open_listener_delays_a_job_by_one_poll() {
         proxy.half_open();
         let first = system.after("SELECT posthaste.enqueue('a')", 1).await;
         let second = system.after("SELECT posthaste.enqueue('a')", 1).await;
-        // A notification, or what the worker asks every three seconds.
+        // A notification, or the renewal that the worker sends every three seconds.
         eventually(SOON, "it is dead", async || Ok(proxy.lost() > lost))
             .await
             .unwrap();
@@ -377,7 +377,7 @@ async fn a_half_open_listener_delays_a_job_by_one_poll() {
     system.worker.stop().await.unwrap();
 }
 
-/// A leader that stops in good order gives its lease up to others.
+/// A leader that stops cleanly releases its lease to others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn due_jobs_do_not_wait_for_the_lease_of_a_stopped_leader() {
     let mut system = Played::new().await;

@@ -9,7 +9,8 @@ use crate::support::{all_done, database, number};
 
 const JOBS: i64 = 100;
 
-/// After its last find it polls once more in any case, and then less and less often.
+/// Polls of other kinds: after its last find the worker polls once more, and then less and less
+/// often.
 const OTHER_POLLS: i64 = 70;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -27,7 +28,7 @@ async fn a_notified_worker_that_claimed_everything_does_not_poll_again() {
         starts(&client, ENQUEUE, &mut jobs).await;
         all_done(&client).await;
     }
-    // A session reports what it counted when it ends, a moment after its client is gone.
+    // A session reports its counts when it ends, a moment after its client has disconnected.
     worker.stop().await.unwrap();
     let polls = "SELECT calls FROM pg_stat_user_functions \
                  WHERE schemaname = 'posthaste' AND funcname = 'claim'";

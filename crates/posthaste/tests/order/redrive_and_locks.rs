@@ -1,4 +1,4 @@
-//! Ordering keys over segments, redriven jobs, ends of turns, lanes that somebody holds.
+//! Ordering keys across segments, redriven jobs, ends of turns, and locked lanes.
 
 use posthaste::{JobId, State};
 use posthaste_testkit::PgVersion;
@@ -11,7 +11,7 @@ async fn order_holds_across_segments_and_redrives() {
     for version in PgVersion::tried() {
         let db = database(version).await;
         let store = Store::new(db.client().await.unwrap()).await;
-        // More than a step takes, then one job of the key, then a new segment with the next.
+        // More jobs than one step takes, then one of the key, then a new segment with the next.
         let others = "SELECT count(posthaste.enqueue('x', ordering_key => 'other' || g)) \
                       FROM generate_series(1, 1000) g";
         store.number(others).await;
@@ -28,7 +28,7 @@ async fn order_holds_across_segments_and_redrives() {
         };
         assert_eq!(state(first).await, "available");
         assert_eq!(state(second).await, "blocked");
-        // A redriven job goes to the end, also when it gets its turn together with younger ones.
+        // A redriven job goes to the end, even if it gets its turn together with younger ones.
         let cancel = "SELECT posthaste.cancel($1)";
         store.client.execute(cancel, &[&first]).await.unwrap();
         store.client.execute(cancel, &[&second]).await.unwrap();
@@ -98,7 +98,7 @@ async fn cancelled_and_deleted_ordered_jobs_are_forgotten() {
         let delete = "DELETE FROM posthaste.dead WHERE id = $1";
         store.client.execute(delete, &[&second]).await.unwrap();
         assert_eq!(state(second).await, None);
-        // Who waited until its turn came, and is done, is known to be that.
+        // A job that waited for its turn and is done is known to be done.
         let job = store.claim().await.expect("the first");
         store.settle(&job, 0).await;
         assert_eq!(store.next().await, third);

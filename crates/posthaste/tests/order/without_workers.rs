@@ -1,4 +1,4 @@
-//! Turns are taken and jobs are claimed and closed by hand.
+//! A store without workers: the test advances ordering keys, and claims and closes jobs.
 
 use posthaste::enqueue;
 use tokio_postgres::Client;
@@ -31,7 +31,7 @@ impl Store {
         number(&self.client, sql).await
     }
 
-    /// The one job that can be claimed now.
+    /// Claims the one job that can be claimed now.
     pub(crate) async fn claim(&self) -> Option<Claimed> {
         let token = Uuid::new_v4();
         let rows = self
@@ -52,7 +52,7 @@ impl Store {
         })
     }
 
-    /// Closes a job: 0 done, 1 tried again at once, 2 dead, 4 awaiting, 8 given back.
+    /// Closes a job: 0 done, 1 retried at once, 2 dead, 4 awaiting, 8 given back.
     pub(crate) async fn settle(&self, job: &Claimed, kind: i16) {
         let closed: Vec<i64> = self
             .client
@@ -69,7 +69,7 @@ impl Store {
         assert_eq!(closed, [job.id]);
     }
 
-    /// The next job, after the turns were taken; it is left running.
+    /// Claims the next job after ordering keys were advanced, and leaves it running.
     pub(crate) async fn next(&self) -> i64 {
         self.turns().await;
         self.claim().await.expect("a job").id
@@ -83,7 +83,7 @@ impl Store {
     }
 }
 
-/// A job that was handed out.
+/// A claimed job.
 pub(crate) struct Claimed {
     slot: i16,
     batch: i64,

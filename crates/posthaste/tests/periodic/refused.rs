@@ -8,7 +8,7 @@ use tokio_postgres::Client;
 use super::{Seen, noting, ten_minutes_ago};
 use crate::support::{SOON, database, number};
 
-/// What the library says of a schedule, without the name of the field.
+/// Returns the library's error for a schedule, without the name of the field.
 fn refusal(schedule: &str, zone: &str) -> Option<String> {
     let job = NewJob::new("x", &json!({})).unwrap();
     let made = Periodic::new("p", schedule, job).and_then(|made| made.time_zone(zone));
@@ -17,7 +17,7 @@ fn refusal(schedule: &str, zone: &str) -> Option<String> {
     Some(refusal.to_owned())
 }
 
-/// What the database says of each.
+/// Returns the database's error for each schedule.
 async fn refusals(client: &Client, schedules: &[String], zones: &[String]) -> Vec<Option<String>> {
     let sql = "SELECT posthaste.schedule_refusal(u.schedule, u.zone)
                  FROM unnest($1::text[], $2::text[]) WITH ORDINALITY u(schedule, zone, place)
@@ -26,7 +26,7 @@ async fn refusals(client: &Client, schedules: &[String], zones: &[String]) -> Ve
     rows.iter().map(|row| row.get(0)).collect()
 }
 
-/// One part of a field, right or wrong.
+/// Generates one part of a field, valid or invalid.
 fn part(random: &mut fastrand::Rng) -> String {
     const ODD: &[&str] = &[
         "",
@@ -219,7 +219,8 @@ async fn rejects_invalid_schedule_rows_with_a_reason() {
     }
 }
 
-/// Rows as they are after a time zone was lost, or as a session that fires no triggers writes them.
+/// Inserts rows as they are after a time zone was removed, or as a session without triggers writes
+/// them.
 async fn unread(client: &Client, rows: &str) {
     let insert = format!(
         "BEGIN; SET LOCAL session_replication_role = replica;
@@ -277,7 +278,7 @@ async fn unreadable_schedules_do_not_delay_others() {
     let checked = "SELECT count(*) FROM posthaste.periodic
                    WHERE error IS NOT NULL AND looked_at > clock_timestamp() - interval '1 h'";
     assert_eq!(number(&client, checked).await, 1_102);
-    // What was mended comes at once.
+    // A repaired schedule is enqueued at once.
     let mend = "UPDATE posthaste.periodic SET kwargs = '{}' WHERE name = 'b'";
     client.batch_execute(mend).await.unwrap();
     eventually(SOON, "the mended one comes", async || {

@@ -1,4 +1,4 @@
-//! Jobs that break the claim they are part of: found, ended, and nobody else is harmed.
+//! Jobs that break the claim they are part of are found and ended, and no other job is harmed.
 
 use posthaste::Outcome;
 use posthaste_testkit::{PgServer, PgVersion, connect, eventually, reaches};
@@ -11,8 +11,8 @@ const NUMBERS: usize = 9_000;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn jobs_the_server_cannot_print_are_isolated_and_ended() {
-    // Somebody with the owner's rights disabled the check and wrote numbers whose text no message
-    // can hold.
+    // A user with the owner's rights disabled the check and wrote numbers whose text no message can
+    // hold.
     let bomb = format!(
         "CREATE OR REPLACE FUNCTION posthaste.text_bytes(kwargs jsonb) RETURNS integer
          LANGUAGE sql STABLE AS 'SELECT 100';
@@ -51,7 +51,7 @@ async fn jobs_with_invalid_text_in_a_sql_ascii_database_are_isolated_and_ended()
     }
     let good = "INSERT INTO posthaste.job (name) SELECT 'good' FROM generate_series(1, 20)";
     client.batch_execute(good).await.unwrap();
-    // Each claim takes what the queue may have, also the one that fails.
+    // Each claim uses the queue's rate, even one that fails.
     let limit = "SELECT posthaste.limit_rate('default', 20, burst => 1)";
     client.batch_execute(limit).await.unwrap();
     let worker = worker(&pool)
@@ -70,7 +70,7 @@ async fn jobs_with_invalid_text_in_a_sql_ascii_database_are_isolated_and_ended()
     worker.stop().await.unwrap();
 }
 
-/// A job that breaks the claim it is part of, in the middle of innocents.
+/// A job that breaks its claim, in the middle of innocent jobs.
 async fn unreadable(bomb: &str) {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();

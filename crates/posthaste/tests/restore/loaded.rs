@@ -1,4 +1,4 @@
-//! Rows of another store are loaded into one that was migrated: by whichever way, it is noticed.
+//! Rows of another store that are loaded into a migrated one are detected, whatever the tool.
 
 use std::path::Path;
 use std::process::Output;
@@ -13,18 +13,18 @@ use super::tempfile;
 use crate::stress::store::Store;
 use crate::support::{self, SOON, number};
 
-/// Jobs of the store that is copied: this many are done, this many are not.
+/// Jobs of the copied store: this many are done, and this many are not.
 const DONE: i64 = 30;
 const OPEN: i64 = 7;
 
-/// How the copy comes.
+/// How the copy is loaded.
 #[derive(Clone, Copy, Debug)]
 enum Way {
-    /// `pg_restore --data-only`, with more options.
+    /// `pg_restore --data-only`, with these options.
     Restore(&'static [&'static str]),
-    /// A plain script of `pg_dump --data-only`, read by psql: with more options for each.
+    /// A plain script of `pg_dump --data-only`, read by psql, with these options for each.
     Script(&'static [&'static str], &'static [&'static str]),
-    /// One that is read by a session in which ordinary triggers do not fire.
+    /// A script that is read by a session in which ordinary triggers do not fire.
     Replica,
 }
 
@@ -37,14 +37,14 @@ const WAYS: &[Way] = &[
     Way::Restore(&["--table=claim_0"]),
     Way::Restore(&["--table=store_identity"]),
     Way::Script(&[], &[]),
-    // It ends at the first table that has rows of its own, behind some that had none.
+    // It ends at the first table that already has rows, after some that had none.
     Way::Script(&[], &["--set=ON_ERROR_STOP=1"]),
     Way::Script(&["--inserts"], &[]),
     Way::Script(&["--load-via-partition-root"], &[]),
     Way::Replica,
 ];
 
-/// A store in which some jobs are done and some are not.
+/// Creates a store in which some jobs are done and some are not.
 async fn filled(server: &PgServer) -> anyhow::Result<TestDb> {
     let db = support::migrated(server).await;
     drop(db.client().await?);
@@ -67,14 +67,14 @@ fn dump(server: &PgServer, name: &str, words: &[&str]) -> anyhow::Result<std::pa
     tool.args(words).arg("--file").arg(&to).arg(name);
     let output = tool.output()?;
     anyhow::ensure!(output.status.success(), "{output:?}");
-    // Tools that are newer than the server set first what it may not know.
+    // Tools that are newer than the server first set a parameter that it may not know.
     if let Ok(script) = std::fs::read_to_string(&to) {
         std::fs::write(&to, script.replace("SET transaction_timeout = 0;", ""))?;
     }
     Ok(to)
 }
 
-/// Most ways say errors: tables that have one row each have one here already.
+/// Most of them report errors: tables that have one row each already have one here.
 fn load(way: Way, from: (&PgServer, &str), to: (&PgServer, &str)) -> anyhow::Result<()> {
     let (dumped, read) = match way {
         Way::Restore(how) => {
@@ -114,7 +114,7 @@ async fn refused(client: &Client) -> String {
     format!("{error} {}", error.hint().unwrap_or_default())
 }
 
-/// The cluster's ids have passed all those of the store that is copied, so that these say nothing.
+/// The cluster's ids have passed all those of the copied store, so ids alone show nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn loaded_rows_stop_workers_until_a_rebase() {
     for version in PgVersion::ALL {
@@ -141,7 +141,7 @@ async fn loaded_rows_stop_workers_until_a_rebase() {
                 Way::Script(_, reads) => reads.is_empty(),
                 Way::Replica => true,
             };
-            // A whole copy tells what is done; of parts each job is taken for open.
+            // A whole copy shows which jobs are done; in a partial one each job is taken for open.
             match whole {
                 true => assert_eq!(taken_over, OPEN.unsigned_abs(), "{way:?}"),
                 false => assert_eq!(taken_over, jobs.unsigned_abs(), "{way:?}"),
@@ -150,7 +150,7 @@ async fn loaded_rows_stop_workers_until_a_rebase() {
                 .batch_execute("SELECT posthaste.check_identity()")
                 .await
                 .unwrap_or_else(|error| panic!("{way:?}: {error:?}"));
-            // It is noticed again.
+            // It is detected again.
             let again = "INSERT INTO posthaste.ready_1 SELECT * FROM posthaste.ready_1 WHERE false";
             client.batch_execute(again).await.unwrap();
             refused(&client).await;
@@ -175,7 +175,7 @@ async fn a_failed_load_changes_nothing() {
     goes_on.unwrap();
 }
 
-/// It is no longer known whose jobs are whose.
+/// It is unknown which jobs belong to which store.
 #[tokio::test]
 async fn rows_of_another_store_are_accepted_only_with_force() {
     let server = PgServer::shared(PgVersion::any()).unwrap();
@@ -194,7 +194,7 @@ async fn rows_of_another_store_are_accepted_only_with_force() {
     assert_eq!(jobs, (DONE + OPEN + 1).unsigned_abs());
 }
 
-/// The one that works is stopped by the commit that brings the rows, and says little of it.
+/// The commit that loads the rows stops the running worker, which logs this rarely.
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn running_workers_stop_claiming_when_rows_are_loaded() {
     let server = PgServer::shared(PgVersion::any()).unwrap();
@@ -224,7 +224,7 @@ async fn running_workers_stop_claiming_when_rows_are_loaded() {
     let tries = async || number(&client, "SELECT last_value FROM posthaste.worker_id").await;
     let (before, begun) = (tries().await, Instant::now());
     client.batch_execute("SELECT pg_sleep(3)").await.unwrap();
-    // A pause lies between two; without one there would be hundreds.
+    // There is a delay between two attempts; without one there would be hundreds.
     let (tried, within) = (tries().await - before, begun.elapsed());
     assert!(
         (tried as f64) < within.as_secs_f64() * 40.0,
@@ -233,7 +233,7 @@ async fn running_workers_stop_claiming_when_rows_are_loaded() {
     worker.stop().await.ok();
 }
 
-/// What `pg_dump --schema-only` leaves says what it is.
+/// After `pg_dump --schema-only` the error says what the schema is.
 #[tokio::test]
 async fn empty_schemas_differ_from_missing_ones() {
     let server = PgServer::shared(PgVersion::any()).unwrap();
@@ -257,7 +257,7 @@ async fn empty_schemas_differ_from_missing_ones() {
     let error = enqueue.unwrap_err();
     let error = error.as_db_error().unwrap();
     assert!(error.message().contains("has no rows"), "{error}");
-    // Its rows come, and it goes on.
+    // Its rows are loaded, and it works.
     let way = Way::Script(&["--exclude-schema=public"], &[]);
     load(way, (server, source.name()), (server, target.name())).unwrap();
     refused(&client).await;

@@ -1,5 +1,5 @@
-//! A replica that lagged is promoted under a living worker: numbers of jobs step back with the
-//! data, delivery ids do not.
+//! A replica that lagged is promoted under a living worker: ids of jobs step back with the data,
+//! delivery ids do not.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -20,7 +20,7 @@ async fn delivery_ids_are_not_reused(version: PgVersion) -> anyhow::Result<()> {
     let primary = PgServer::start(version, &[])?;
     let db = support::migrated(&primary).await;
     let replica = primary.start_replica(&[])?;
-    // Where the server that may be written to is.
+    // Connects to whichever server accepts writes.
     let anywhere = format!(
         "host=127.0.0.1,127.0.0.1 port={},{} user=postgres dbname={} \
          target_session_attrs=read-write",
@@ -74,7 +74,7 @@ async fn delivery_ids_are_not_reused(version: PgVersion) -> anyhow::Result<()> {
     assert_eq!(lost.len(), 100);
     tokio::task::block_in_place(|| primary.stop_immediate())?;
     new.batch_execute("SELECT pg_promote()").await?;
-    // What a replica lacks has no bound: as if it were more than the ids that are passed over.
+    // The lag of a replica has no bound: this plays more than the ids that are skipped.
     new.batch_execute("SELECT posthaste.recover(), setval('posthaste.job_id', 3)")
         .await?;
     new.batch_execute(&enqueue(100)).await?;
@@ -109,8 +109,8 @@ async fn delivery_ids_lost_in_a_failover_are_not_reused_on_18() {
     delivery_ids_are_not_reused(PgVersion::V18).await.unwrap();
 }
 
-/// On the server that was promoted a claim has arrived whose acknowledgement has not: its worker
-/// takes the job for done, and lives.
+/// The promoted server has received a claim and not its acknowledgement: its worker takes the job
+/// for done, and is alive.
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn a_failover_repeats_only_jobs_with_lost_acknowledgements() {
     let db = support::database(PgVersion::any()).await;
@@ -144,7 +144,7 @@ async fn a_failover_repeats_only_jobs_with_lost_acknowledgements() {
         eventually(SOON, what, async || Ok(has())).await.unwrap();
     };
     began("long").await;
-    // What the worker does not know of any more, in a lane that it does not poll.
+    // A claim that the worker has forgotten, in a lane that it does not poll.
     let lost = "WITH j AS (SELECT posthaste.enqueue('short', queue => 'other'))
         UPDATE posthaste.worker SET name = name FROM j WHERE name <> 'by hand' RETURNING id";
     let first: i64 = store.value(lost, &[]).await.unwrap();
@@ -163,7 +163,7 @@ async fn a_failover_repeats_only_jobs_with_lost_acknowledgements() {
         2,
         "it goes on under a new id, and beats for both"
     );
-    // Twice the time after which a silent worker is taken for dead.
+    // Twice the time after which a silent worker is declared dead.
     store
         .until(&store.clock(3000).await.unwrap())
         .await

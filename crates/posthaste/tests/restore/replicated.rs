@@ -1,5 +1,5 @@
-//! Logical replication, as docs/operate/failover-and-restore.md says to do it: with the
-//! store, and without.
+//! Logical replication as described in docs/operate/failover-and-restore.md: with the store, and
+//! without.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -30,7 +30,7 @@ async fn replicate(from: &TestDb, what: &str, at: &PgServer, to: &Client) -> any
     .await
 }
 
-/// Commits come in their order: when this one is there, all before it are.
+/// Commits arrive in order: once this one has arrived, all earlier ones have.
 async fn caught_up(publisher: &Client, subscriber: &Client) -> anyhow::Result<()> {
     let mark = "INSERT INTO app SELECT count(*) FROM app RETURNING id::bigint";
     let mark = number(publisher, mark).await;
@@ -51,7 +51,7 @@ async fn replicated_stores_continue_after_a_rebase() {
         let source = support::migrated(&old).await;
         let publisher = source.client().await.unwrap();
         publisher.batch_execute(APP).await.unwrap();
-        // The schema without its rows: these come by the subscription.
+        // The schema without its rows: the subscription copies these.
         let target = TestDb::empty(&new).await.unwrap();
         let script = tempfile();
         let mut tool = old.tool("pg_dump");
@@ -65,7 +65,7 @@ async fn replicated_stores_continue_after_a_rebase() {
         replicate(&source, "ALL TABLES", &old, &subscriber)
             .await
             .unwrap();
-        // Work goes on there, in every way that writes.
+        // Jobs continue there, with every kind of write.
         let worker = support::worker(&source.pool(4).unwrap())
             .queue_config(support::quick_queue())
             .handler("done", |_, _| async { Ok(Outcome::Done) })

@@ -1,4 +1,4 @@
-//! A store with jobs in every state, its dump, and how it has to go on where it was restored.
+//! A store with jobs in every state, its dump, and how it must continue after a restore.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,24 +13,24 @@ use tokio_postgres::types::ToSql;
 use crate::stress::store::Store;
 use crate::support;
 
-/// What there was when the dump was taken.
+/// The state of the store when the dump was taken.
 #[derive(Debug)]
 pub(super) struct Past {
-    /// Jobs that are to run, with the delivery ids that receivers may know.
+    /// Jobs that must run, with the delivery ids that receivers may know.
     open: BTreeMap<i64, String>,
     awaiting: String,
-    /// Between these lie the transactions of jobs that are done.
+    /// The range of the transactions of jobs that are done.
     pub(super) claimed_xids: (i64, i64),
 }
 
-/// Does this in each of this many transactions.
+/// Runs this in each of this many transactions.
 async fn each_alone(client: &Client, times: i32, what: &str) -> anyhow::Result<()> {
     client.batch_execute("SET synchronous_commit = off").await?;
     let each = format!("DO $$ BEGIN FOR i IN 1..{times} LOOP {what}; COMMIT; END LOOP; END $$");
     Ok(client.batch_execute(&each).await?)
 }
 
-/// Lets a cluster's transaction ids pass by.
+/// Advances the transaction ids of a cluster.
 pub(super) async fn use_up(client: &Client, xids: i32) -> anyhow::Result<()> {
     each_alone(client, xids, "PERFORM pg_current_xact_id()").await
 }
@@ -82,8 +82,8 @@ pub(super) fn restore(
     Ok(())
 }
 
-/// Where a server came without tools, those of the newest version set first what it may not know
-/// (16 and `transaction_timeout`). That, and nothing else, is passed over.
+/// Whether the only error is a setting that the server does not know: if a server has no tools of
+/// its version, those of the newest set `transaction_timeout` first, which 16 lacks.
 fn is_too_new(output: &[u8]) -> bool {
     let output = String::from_utf8_lossy(output);
     let mut errors = output.lines().filter(|line| line.contains("ERROR:"));
@@ -91,17 +91,17 @@ fn is_too_new(output: &[u8]) -> bool {
         && errors.all(|line| line.contains("transaction_timeout"))
 }
 
-/// One job of this name in each of this many transactions.
+/// Enqueues one job of this name in each of this many transactions.
 async fn singles(client: &Client, name: &str, jobs: i32) -> anyhow::Result<()> {
     let one = format!("INSERT INTO posthaste.job (name) VALUES ('{name}')");
     each_alone(client, jobs, &one).await
 }
 
 impl Past {
-    /// This many jobs are done.
+    /// Fills the store; this many jobs are done.
     pub(super) async fn fill(db: &TestDb, jobs: i32) -> anyhow::Result<Self> {
         let store = Store::new(db.url()).await?;
-        // Done as a batch, one by one, and from the promoter.
+        // Done as a batch, one by one, and after promotion.
         singles(&store.client, "done", jobs).await?;
         let mut done = Vec::new();
         while done.len() < usize::try_from(jobs)? {
@@ -127,8 +127,8 @@ impl Past {
         store.until(&store.clock(200).await?).await?;
         ensure!(store.promote(100).await? == 3);
         store.done(&store.claim(3).await?).await?;
-        // One that holds its key and one that has left it, an ordered pair whose first is under
-        // way.
+        // A job that holds its key and one that has released it, and an ordered pair whose first is
+        // running.
         store
             .say("SELECT posthaste.enqueue('done', unique_key => 'free')")
             .await?;
@@ -195,7 +195,7 @@ impl Past {
         })
     }
 
-    /// Plays what follows in a database that the dump was restored into.
+    /// Plays the rest in a database that the dump was restored into.
     pub(super) async fn goes_on_in(
         mut self,
         db: &TestDb,
@@ -287,7 +287,7 @@ impl Past {
         Ok(())
     }
 
-    /// Jobs that come after the restore and before the rebase: their transactions may resemble old
+    /// Enqueues jobs after the restore and before the rebase: their transactions may resemble old
     /// ones.
     async fn enqueue_before(&mut self, client: &Client) -> anyhow::Result<()> {
         singles(client, "open", 40).await?;

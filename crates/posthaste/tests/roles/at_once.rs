@@ -1,4 +1,4 @@
-//! Roles belong to the whole server, and no lock of one database is known in another.
+//! Roles belong to the whole server, and locks of one database do not apply in another.
 
 use futures_util::future::join_all;
 use posthaste_testkit::{PgServer, PgVersion};
@@ -35,7 +35,7 @@ async fn six_databases_create_the_roles_concurrently() {
                              WHERE pg_has_role(r, 'pg_read_all_stats', 'USAGE')";
                 assert_eq!(number(client, sees).await, 2);
             }
-            // A server without the roles again.
+            // The server has no such roles again.
             for client in &clients {
                 let drop = format!("DROP OWNED BY {roles}");
                 client.batch_execute(&drop).await.unwrap();

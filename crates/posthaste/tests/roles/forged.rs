@@ -1,5 +1,5 @@
-//! What a producer writes says nothing of other jobs: it cannot take their ids, their places or
-//! their keys.
+//! A producer cannot forge facts about other jobs: it cannot take their ids, their places or their
+//! keys.
 
 use posthaste::{NewJob, enqueue, enqueue_copy, enqueue_nowait};
 use posthaste_testkit::PgVersion;
@@ -8,8 +8,8 @@ use serde_json::json;
 use super::with_roles;
 use crate::support::{number, unfinished};
 
-/// What only the store itself may say of a row: which job it is, who wrote it, how often it was
-/// tried, whose key and turn it has, and what went wrong.
+/// Columns that only the store may set: the id of the job, its writer, its attempts, its key and
+/// turn, and its error.
 const OURS: [(&str, &str); 7] = [
     ("xid", "'9000000000'"),
     ("id", "1"),
@@ -57,7 +57,7 @@ async fn producers_cannot_forge_job_ownership() {
             let code = refused.code().map(|code| code.code().to_owned());
             assert_eq!(code.as_deref(), Some("42501"), "{statement}: {refused:?}");
         }
-        // And it enqueues in every way all the same.
+        // It can still enqueue by every function.
         let job = NewJob::new("mine", &json!({})).unwrap();
         enqueue(&*producer, &job).await.unwrap();
         enqueue(&*producer, &job.clone().unique_key("k"))

@@ -1,4 +1,4 @@
-//! Functions: five of them run with their owner's rights, and lend them for nothing else.
+//! Five functions run with their owner's rights, for their own purpose only.
 
 use posthaste_testkit::PgVersion;
 use tokio_postgres::Client;
@@ -6,9 +6,9 @@ use tokio_postgres::Client;
 use super::{ROLES, with_roles};
 use crate::support::number;
 
-/// They note that rows came into a slot by themselves, under any role, write a job with the id
-/// that its key was taken under, move sequences on after a crash, and read which server this is;
-/// and who may call them.
+/// They record that rows entered a slot directly, under any role; write a job with the id that its
+/// key was taken under; advance sequences after a crash; and read which server this is. Each is
+/// listed with the roles that may call it.
 const WITH_OWNERS_RIGHTS: [(&str, &[&str]); 5] = [
     ("posthaste.note_copied()", &[]),
     (
@@ -63,13 +63,13 @@ async fn security_definer_functions_are_limited_to_their_roles() {
     }
 }
 
-/// A session in the worker's role.
+/// Runs statements in the worker's role.
 async fn as_worker(client: &Client, sql: &str) {
     let sql = format!("SET ROLE posthaste_worker; {sql}; RESET ROLE");
     client.batch_execute(&sql).await.unwrap();
 }
 
-/// Workers write into posthaste.queue, where each queue's cell stands.
+/// Workers write to posthaste.queue, which contains the cell of each queue.
 #[tokio::test]
 async fn rate_limits_change_only_their_own_sequence() {
     for version in PgVersion::ALL {
@@ -93,7 +93,7 @@ async fn rate_limits_change_only_their_own_sequence() {
             let cell = "SELECT pace::text FROM posthaste.queue WHERE name = $1";
             let cell: String = client.query_one(cell, &[&foreign]).await.unwrap().get(0);
             assert!(cell.starts_with("posthaste.pace_"), "{foreign}: {cell}");
-            // A second call keeps the cell that the first took.
+            // A second call uses the cell that the first took.
             as_worker(&client, &limit).await;
             let kept =
                 format!("SELECT count(*) FROM posthaste.queue WHERE pace = '{cell}'::regclass");

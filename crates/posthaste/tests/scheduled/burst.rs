@@ -1,5 +1,4 @@
-//! Many jobs due at once: they are promoted a page at a time, and the one that claims meanwhile is
-//! served.
+//! Many jobs due at once: they are promoted one page at a time, and claims are served in between.
 
 use posthaste_testkit::PgVersion;
 
@@ -7,7 +6,7 @@ use super::on_both;
 use crate::stress::store::Store;
 use crate::support;
 
-/// As the library pages (src/maintenance.rs).
+/// The page size of the library (src/maintenance/promoter.rs).
 const PAGE: i32 = 5_000;
 
 on_both! {
@@ -28,7 +27,7 @@ async fn park(store: &Store, jobs: i32, spread: &str) -> anyhow::Result<()> {
             &[&jobs, &spread],
         )
         .await?;
-    // Its time has come: set as if the clock had advanced, which no test should have to wait for.
+    // They become due: set as if the clock had advanced, which no test should have to wait for.
     store
         .say(
             "SELECT setval('posthaste.promote_horizon', (extract(epoch \
@@ -37,8 +36,8 @@ async fn park(store: &Store, jobs: i32, spread: &str) -> anyhow::Result<()> {
         .await
 }
 
-/// Promotes everything, and in the middle of each page, while its transaction is open, enqueues and
-/// claims on another queue. How many pages.
+/// Promotes everything. In the middle of each page, while its transaction is open, enqueues and
+/// claims on another queue. Returns the number of pages.
 async fn promote_all(version: PgVersion, jobs: i32, spread: &str) -> anyhow::Result<i64> {
     let database = support::database(version).await;
     let (promoter, other) = (

@@ -1,4 +1,4 @@
-//! Scheduled slots are rotated and truncated while somebody holds the horizon; what waits is
+//! Scheduled slots are rotated and truncated while a session pins the horizon; waiting jobs are
 //! carried over unchanged.
 
 use posthaste_testkit::PgVersion;
@@ -74,7 +74,7 @@ async fn space_is_bounded(version: PgVersion) -> anyhow::Result<()> {
     pin.say("COMMIT").await
 }
 
-/// Beside many writers each poll leaves a window, also where nothing is due.
+/// With many concurrent writers each poll leaves a window, even if no job is due.
 #[tokio::test]
 async fn empty_windows_are_removed() -> anyhow::Result<()> {
     let database = support::database(PgVersion::any()).await;
@@ -96,7 +96,7 @@ async fn empty_windows_are_removed() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Jobs with arguments of 100 kB that no compression makes smaller.
+/// Jobs with incompressible arguments of 100 kB.
 fn large(name: &str, jobs: i32, due: &str) -> String {
     format!(
         "INSERT INTO posthaste.job (name, scheduled_at, kwargs)
@@ -106,7 +106,7 @@ fn large(name: &str, jobs: i32, due: &str) -> String {
     )
 }
 
-/// Promotes and claims all jobs that are due within a moment, and checks whether a segment begins.
+/// Promotes and claims all jobs that are due within a moment, and returns whether a segment begins.
 async fn tidied(store: &Store) -> anyhow::Result<String> {
     store.until(&store.clock(30).await?).await?;
     store.promote(1_000).await?;
@@ -119,14 +119,14 @@ async fn tidied(store: &Store) -> anyhow::Result<String> {
 async fn a_few_large_spent_jobs_start_a_new_segment() -> anyhow::Result<()> {
     for (waiting, state) in [
         (large("far", 3, "1 day"), "rotated"),
-        // More rows than are spent, and fewer bytes.
+        // More rows than are dead, and fewer bytes.
         (
             "INSERT INTO posthaste.job (name, scheduled_at)
              SELECT 'far', now() + interval '1 day' FROM generate_series(1, 2000)"
                 .to_owned(),
             "rotated",
         ),
-        // To carry these over would cost more than it gains.
+        // Carrying these over would cost more than it gains.
         (large("far", 60, "1 day"), "none"),
     ] {
         let database = support::database(PgVersion::any()).await;

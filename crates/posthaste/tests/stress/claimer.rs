@@ -1,5 +1,5 @@
-//! Claimers: workers that finish, retry, reschedule, give back, are slow, lose their claims and
-//! die, and come back from the dead.
+//! Claimers: workers that finish, retry, reschedule, give back, are slow, lose their claims, die,
+//! and return after they were declared dead.
 
 mod ending;
 
@@ -29,13 +29,13 @@ const SETTLE: &str = "SELECT posthaste.settle($1, $2, $3, $4, $5, $6, ARRAY(SELE
                       '1 ms' FROM unnest($7::bigint[]) ms), NULL, NULL, NULL)";
 const RETURN: &str = "SELECT posthaste.return_claim($1, $2)";
 const RESCUE: &str = "SELECT posthaste.rescue($1, $2)";
-/// Within this time all of a claim is given back, however busy the machine is.
+/// The time within which a claim is given back completely, even on a busy machine.
 const GIVEN_BACK: Duration = Duration::from_secs(60);
-/// How often a worker's heartbeat comes here: once, when it begins. Who saw it before that saw
-/// nothing.
+/// The heartbeat of each worker here, which it sends once, when it begins. An earlier reading
+/// counts as none.
 const BEAT: i64 = 1;
 
-/// A job in hand.
+/// A claimed job.
 #[derive(Clone, Copy)]
 struct Job {
     id: i64,
@@ -43,7 +43,7 @@ struct Job {
     handed: Handed,
 }
 
-/// What one claim handed out, by (slot, batch).
+/// The jobs of one claim, by (slot, batch).
 type Batches = BTreeMap<(i16, i64), Vec<Job>>;
 
 pub fn start(stress: &Arc<Stress>, tasks: &mut JoinSet<Result<(), String>>) {
@@ -64,7 +64,7 @@ struct Claimer {
     settle: Statement,
     give_back: Statement,
     rescue: Statement,
-    /// Workers that this claimer was and let die; rescued again and again, as a leader does.
+    /// Former workers of this claimer that died; rescued repeatedly, as a leader does.
     dead: Vec<i64>,
 }
 
@@ -94,7 +94,7 @@ impl Claimer {
         Ok(claimer)
     }
 
-    /// A new worker.
+    /// Registers a new worker.
     async fn begin(&mut self) -> Result<(), String> {
         let row = self
             .client
@@ -138,7 +138,7 @@ impl Claimer {
         Ok(())
     }
 
-    /// Any queue; the paused one only once most of the run is over.
+    /// Returns any queue; the paused one only after most of the run.
     fn queue(&self) -> &'static str {
         let released = self.stress.started.elapsed() > self.stress.settings.produce.mul_f64(0.7);
         match fastrand::u32(0..5) {
@@ -153,7 +153,7 @@ impl Claimer {
             1 => 200,
             _ => fastrand::i32(1..40),
         };
-        // So few bytes that a batch ends inside a transaction's rows.
+        // So few bytes that a batch ends within the rows of a transaction.
         let bytes = if fastrand::u32(0..4) == 0 {
             fastrand::i64(1..600)
         } else {
@@ -223,7 +223,7 @@ impl Claimer {
         };
         sleep(Duration::from_millis(fastrand::u64(pause))).await;
         if fastrand::u32(0..20) == 0 {
-            // A leader that believes an old heartbeat takes nothing from the living.
+            // A leader that acts on an old heartbeat takes no job from a living worker.
             self.take_away(self.worker, BEAT - 1).await?;
         }
         match fastrand::u32(0..100) {
@@ -244,16 +244,16 @@ impl Claimer {
         Ok(())
     }
 
-    /// Claims twice and settles in one transaction: what it writes back must come again, although
-    /// its own second claim was the newest poll.
+    /// Claims twice and settles in one transaction: the jobs it writes back must come again,
+    /// although its own second claim was the newest poll.
     async fn at_once(&self, queue: &str, token: Uuid) -> Result<(), String> {
         let say = async |sql: &str| {
             let answer = self.client.batch_execute(sql).await;
             answer.map_err(|error| describe(sql, &error))
         };
         say("BEGIN ISOLATION LEVEL READ COMMITTED").await?;
-        // One lane: two claims of several would take the lanes' locks in another order than other
-        // claimers do.
+        // One lane: two claims of several would lock the lanes in another order than other
+        // claimers.
         let priorities = vec![fastrand::choice(PRIORITIES).unwrap_or(0)];
         let mut claimed = Vec::new();
         let parameters: [&(dyn ToSql + Sync); 6] = [
@@ -277,14 +277,14 @@ impl Claimer {
         say("COMMIT").await
     }
 
-    /// The answer to the claim never came: it is given back by its token.
+    /// Loses the answer to the claim, and gives the claim back by its token.
     async fn lose(&self, token: Uuid, batches: &Batches) -> Result<(), String> {
         let handed: Vec<Handed> = batches.values().flatten().map(|job| job.handed).collect();
         self.stress.ledger.closing(&handed);
         let since = Instant::now();
         let mut given = 0;
-        // It lists what is open at one moment and misses what a leader moves just then, which is
-        // why the engine repeats it.
+        // The function lists the open jobs at one moment and misses those that a leader moves just
+        // then, so the engine repeats it.
         loop {
             let row = self
                 .client
@@ -306,7 +306,7 @@ impl Claimer {
         Ok(())
     }
 
-    /// The worker dies, is rescued, and then comes back and tries to finish.
+    /// Lets the worker die and be rescued; then it returns and tries to finish.
     async fn die(&mut self, token: Uuid, batches: &Batches) -> Result<(), String> {
         let handed: Vec<Handed> = batches.values().flatten().map(|job| job.handed).collect();
         self.stress.ledger.closing(&handed);
@@ -325,7 +325,7 @@ impl Claimer {
                     &vec![0; ids.len()],
                 )
                 .await?;
-            // A job that rescue had to skip (maintenance was just holding it) is still its own.
+            // A job that rescue had to skip, because maintenance held it, is still the worker's.
             for job in jobs {
                 let end = if ours.contains(&job.id) {
                     End::Done
@@ -341,7 +341,7 @@ impl Claimer {
     async fn take_away(&self, worker: i64, beat: i64) -> Result<(), String> {
         let parameters: [&(dyn ToSql + Sync); 2] = [&worker, &beat];
         match alone(&self.client, "READ COMMITTED", &self.rescue, &parameters).await {
-            // It does not wait for the one that is just truncating; it is called again.
+            // It does not wait for a truncation; it is called again.
             Err(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => Ok(()),
             Err(error) => Err(describe("a rescue", &error)),
             Ok(_) => Ok(()),

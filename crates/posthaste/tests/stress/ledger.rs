@@ -1,5 +1,5 @@
-//! Who was handed which job when, and what became of it. Claims of one job that overlap are found
-//! at once; the rest is for the verdict.
+//! A record of which claimer received which job when, and the outcome. Overlapping claims of one
+//! job are found at once; the rest is for the verdict.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,15 +8,15 @@ use std::time::Instant;
 /// How a delivery ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// The store says: closed by us, for good.
+    /// The store reported: closed by this claimer, for good.
     Done,
-    /// The store says: closed by us, to come again; an attempt may have been counted.
+    /// The store reported: closed by this claimer, to come again; an attempt may have been counted.
     Again { counted: bool },
     /// It was taken from a dead worker, or given back by the claim's token.
     TakenAway,
 }
 
-/// One time that a job was handed out. Slot, batch and claimer are for the reader of a finding.
+/// One delivery of a job. Slot, batch and claimer are for the reader of a finding.
 #[expect(dead_code, reason = "shown in findings only")]
 #[derive(Clone, Copy, Debug)]
 pub struct Delivery {
@@ -26,12 +26,12 @@ pub struct Delivery {
     pub attempt: i32,
     pub claimer: usize,
     at: Instant,
-    /// From here on the job may be handed out again: its end was asked for.
+    /// The job may be delivered again from here on: its end was requested.
     closing: Option<Instant>,
     pub end: Option<End>,
 }
 
-/// Names one delivery: the job's key and which time it was.
+/// Identifies one delivery: the job's key and the number of the delivery.
 pub type Handed = (i64, usize);
 
 #[derive(Default)]
@@ -52,7 +52,7 @@ impl Ledger {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Something is wrong; the first finding counts, the rest may follow from it.
+    /// Records a finding; only the first counts, because others may follow from it.
     pub fn fail(&self, finding: String) {
         self.book().finding.get_or_insert(finding);
     }
@@ -65,7 +65,7 @@ impl Ledger {
         self.book().finding.clone()
     }
 
-    /// A job was handed out: nobody else may have it.
+    /// Records a delivery; no other claimer may have the job.
     pub fn delivered(
         &self,
         key: i64,
@@ -100,7 +100,7 @@ impl Ledger {
         (key, number)
     }
 
-    /// The end of these deliveries is about to be asked for.
+    /// Records that the end of these deliveries is about to be requested.
     pub fn closing(&self, handed: &[Handed]) {
         let mut book = self.book();
         let now = Instant::now();
@@ -115,7 +115,7 @@ impl Ledger {
         }
     }
 
-    /// The store answered.
+    /// Records the answer of the store.
     pub fn ended(&self, (key, number): Handed, end: End) {
         let mut book = self.book();
         book.last = Some(Instant::now());
@@ -134,19 +134,19 @@ impl Ledger {
         }
     }
 
-    /// Jobs closed for good, and when something last happened.
+    /// Returns the number of jobs that are closed for good, and when anything last happened.
     pub fn progress(&self) -> (usize, Option<Instant>) {
         let book = self.book();
         (book.done, book.last)
     }
 
-    /// Jobs and deliveries.
+    /// Returns the numbers of jobs and deliveries.
     pub fn totals(&self) -> (usize, usize) {
         let book = self.book();
         (book.jobs.len(), book.deliveries)
     }
 
-    /// All deliveries by key.
+    /// Returns all deliveries by key.
     pub fn jobs(&self) -> HashMap<i64, Vec<Delivery>> {
         self.book().jobs.clone()
     }

@@ -1,4 +1,4 @@
-//! Maintenance without a pause, and the proof at the end that every slot can be emptied.
+//! Maintenance without a pause, and the check at the end that every slot can be emptied.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,10 +20,10 @@ pub struct Turned {
     pub overflow: i64,
 }
 
-/// One connection that does the duties.
+/// A connection that performs the duties.
 struct Maintenance<'a> {
     client: &'a Client,
-    /// How far the oldest segment is verified: (segment, page).
+    /// The place up to which the oldest segment is verified: (segment, page).
     verified: (i64, i64),
 }
 
@@ -43,8 +43,7 @@ impl Maintenance<'_> {
         Ok(row.get(0))
     }
 
-    /// Rotates, seals and reclaims; when the ready log is full, moves to the overflow what nobody
-    /// claims.
+    /// Rotates, seals and reclaims; if the ready log is full, moves unclaimed jobs to the overflow.
     async fn turn(&mut self, bytes: i64) -> Result<(), String> {
         let rotated: String = self.value("SELECT posthaste.rotate($1)", &[&bytes]).await?;
         while self
@@ -106,7 +105,8 @@ impl Maintenance<'_> {
         Ok(())
     }
 
-    /// The clock is seconds ahead for some pages, and steps back; whether the promoter did too.
+    /// Runs the clock ahead for some pages, then sets it back. Returns whether the promoter
+    /// followed.
     async fn step_back(&self, page: i32) -> Result<bool, String> {
         let ahead = fastrand::i32(2..20);
         self.value::<bool>(PUBLISH_AHEAD, &[&ahead]).await?;
@@ -134,7 +134,7 @@ impl Maintenance<'_> {
     }
 }
 
-/// As posthaste.publish_horizon() would by a clock that is ahead.
+/// As posthaste.publish_horizon() does by a clock that is ahead.
 const PUBLISH_AHEAD: &str = "SELECT pg_try_advisory_xact_lock(1885893476, 2)
     AND setval('posthaste.promote_horizon', greatest(
           pg_sequence_last_value('posthaste.promote_horizon'),
@@ -154,7 +154,7 @@ pub async fn turn_ring(stress: Arc<Stress>) -> Result<(), String> {
     Ok(())
 }
 
-/// Does every other duty every few milliseconds.
+/// Performs every other duty every few milliseconds.
 pub async fn tend(stress: Arc<Stress>) -> Result<(), String> {
     let client = connect(&stress.url).await?;
     let mut maintenance = Maintenance {
@@ -162,12 +162,12 @@ pub async fn tend(stress: Arc<Stress>) -> Result<(), String> {
         verified: (-1, 0),
     };
     while stress.working() {
-        // Some pages end among the jobs of one instant.
+        // Some pages end among jobs of the same instant.
         let page = match fastrand::bool() {
             true => fastrand::i32(1..8),
             false => fastrand::i32(8..400),
         };
-        // Once at least, however slow the machine is.
+        // At least once, even on a slow machine.
         let is_first = stress.steps.load(Ordering::Relaxed) == 0;
         if stress.settings.clock_steps && (is_first || fastrand::u32(0..12) == 0) {
             let back = maintenance.step_back(page).await?;
@@ -185,7 +185,7 @@ pub async fn tend(stress: Arc<Stress>) -> Result<(), String> {
     Ok(())
 }
 
-// A cursor of an empty slot may stay: promote_cursor_k and claim_k have one row then.
+// The cursor of an empty slot may remain: promote_cursor_k and claim_k have one row then.
 const SIZES: &str = "SELECT coalesce(sum(pg_relation_size(c.oid)), 0)::bigint FROM pg_class c
     JOIN pg_namespace n ON n.oid = c.relnamespace
     WHERE n.nspname = 'posthaste' AND c.relkind = 'r'
@@ -194,7 +194,7 @@ const SIZES: &str = "SELECT coalesce(sum(pg_relation_size(c.oid)), 0)::bigint FR
 const CURRENT_IS_EMPTY: &str = "SELECT pg_relation_size(('posthaste.ready_' || ready_current % \
                                 4)::regclass) = 0 FROM posthaste.segments()";
 
-/// Turns all rings until every slot is empty.
+/// Rotates all slots until each is empty.
 pub async fn empty_all_slots(client: &Client) -> Result<Turned, String> {
     let mut maintenance = Maintenance {
         client,

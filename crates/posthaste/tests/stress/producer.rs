@@ -1,5 +1,5 @@
-//! Producers: whatever a program may do around an enqueue. What each transaction promises stands in
-//! the table `expected`, written by the same transaction.
+//! Producers: what programs do around an enqueue. Each transaction records its expectations in the
+//! table `expected`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -12,13 +12,13 @@ use tokio_postgres::{Client, Error, Statement};
 use super::Stress;
 use super::session::{connect, describe, is_serialization};
 
-/// Queues that are always worked, and the one that nobody works at first.
+/// Queues that are always worked, and the one that is not worked at first.
 pub const QUEUES: [&str; 3] = ["a", "b", "c"];
 pub const PAUSED: &str = "paused";
 /// All priorities, in the order of claiming.
 pub const PRIORITIES: [i32; 3] = [-7, 0, 3];
 
-/// Keys are never used twice in a process.
+/// Keys are unique within a process.
 static KEYS: AtomicI64 = AtomicI64::new(1);
 
 const BULK: &str = "
@@ -79,15 +79,15 @@ impl Producer {
         self.client.batch_execute(sql).await
     }
 
-    /// Enqueues this many jobs in the open transaction, in one of the ways there are, and says so
-    /// in `expected`.
+    /// Enqueues this many jobs in the open transaction, by one of the possible methods, and records
+    /// that in `expected`.
     async fn enqueue(&self, jobs: i32) -> Result<(), Error> {
         let queue = match fastrand::u32(0..20) {
             0 => PAUSED,
             _ => fastrand::choice(QUEUES).unwrap_or("a"),
         };
         let priority = fastrand::choice(PRIORITIES).unwrap_or(0);
-        // How far ahead, at most: most are due at once, some very soon, some later.
+        // The longest delay in seconds: most jobs are due at once, some very soon, some later.
         let ahead = match fastrand::u32(0..20) {
             0..=2 => 0.05,
             3..=4 => 2.0,
@@ -126,11 +126,11 @@ impl Producer {
     }
 }
 
-/// Short READ COMMITTED transactions with savepoints, rollbacks and some that hold for up to 100
-/// ms.
+/// Runs short READ COMMITTED transactions with savepoints, rollbacks and some that stay open for up
+/// to 100 ms.
 async fn short(stress: Arc<Stress>) -> Result<(), String> {
     let producer = Producer::new(&stress.url).await?;
-    // What is tested is concurrency, not the disk.
+    // This tests concurrency, not the disk.
     producer
         .say("SET synchronous_commit = off")
         .await
@@ -173,8 +173,8 @@ async fn short_once(producer: &Producer) -> Result<(), Error> {
     producer.say(end).await
 }
 
-/// Transactions that take their snapshot long before they enqueue and commit long after. All long
-/// ones keep step, so that the ready log rotates freely in between.
+/// Runs transactions that take their snapshot long before they enqueue and commit long after. All
+/// long ones begin together, so that the ready log rotates freely in between.
 async fn long(stress: Arc<Stress>, isolation: &str) -> Result<(), String> {
     let producer = Producer::new(&stress.url).await?;
     while stress.producing() {
@@ -196,7 +196,7 @@ async fn long_once(producer: &Producer, isolation: &str, long: Duration) -> Resu
     producer
         .say(&format!("BEGIN ISOLATION LEVEL {isolation}"))
         .await?;
-    // Taking the snapshot; some have their xid long before they enqueue, too.
+    // Takes the snapshot; some also have their xid long before they enqueue.
     producer
         .say(if fastrand::bool() {
             "SELECT 1 FROM expected LIMIT 1"
@@ -211,8 +211,7 @@ async fn long_once(producer: &Producer, isolation: &str, long: Duration) -> Resu
     producer.say("COMMIT").await
 }
 
-/// Transactions that enqueue and then commit late, for more than the time that a job of theirs was
-/// scheduled ahead.
+/// Runs transactions that enqueue and then commit after their scheduled jobs became due.
 async fn late(stress: Arc<Stress>) -> Result<(), String> {
     let producer = Producer::new(&stress.url).await?;
     let once = async |long: Duration| {
@@ -232,7 +231,7 @@ async fn late(stress: Arc<Stress>) -> Result<(), String> {
     Ok(())
 }
 
-/// Prepared transactions: nobody's session holds them.
+/// Runs prepared transactions, which no session holds.
 async fn prepared(stress: Arc<Stress>) -> Result<(), String> {
     let producer = Producer::new(&stress.url).await?;
     let once = async |long: Duration| {
@@ -260,7 +259,7 @@ async fn prepared(stress: Arc<Stress>) -> Result<(), String> {
     Ok(())
 }
 
-/// Long transactions begin together, every two long times: nothing holds the ready log for the
+/// Makes long transactions begin together, every two long times: nothing pins the ready log for the
 /// first half of each rotation.
 async fn wait_for_turn(stress: &Stress) {
     let turn = stress.settings.long * 2;

@@ -1,17 +1,17 @@
-//! Connections of the stress: errors become sentences, because every one of them is a finding.
+//! Connections of the stress, whose errors are converted to text, because each is a finding.
 
 use futures_util::future::join3;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Error, Row, Statement};
 
-/// A new connection.
+/// Opens a connection.
 pub async fn connect(url: &str) -> Result<Client, String> {
     posthaste_testkit::connect(url)
         .await
         .map_err(|error| format!("connecting: {error:#}"))
 }
 
-/// What failed, with the server's own words.
+/// Describes a failure with the server's message.
 pub fn describe(what: &str, error: &Error) -> String {
     match error.as_db_error() {
         Some(error) => format!("{what}: {} {error}", error.code().code()),
@@ -19,12 +19,12 @@ pub fn describe(what: &str, error: &Error) -> String {
     }
 }
 
-/// Whether the server asks to run the transaction again.
+/// Whether the server requires the transaction to be retried.
 pub fn is_serialization(error: &Error) -> bool {
     error.code().is_some_and(|code| code.code() == "40001")
 }
 
-/// One statement in a transaction of its own, in one round trip, as the library sends it.
+/// Runs one statement in a separate transaction, in one round trip, as the library sends it.
 pub async fn alone(
     client: &Client,
     isolation: &str,

@@ -1,13 +1,13 @@
-//! How hard and how long a run is.
+//! The load and the duration of a run.
 
 use std::time::Duration;
 
 /// The shape of one run.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// How long producers go on.
+    /// How long producers run.
     pub produce: Duration,
-    /// And longer on a slow machine, until this many jobs were handed out or this time is over.
+    /// Longer on a slow machine, until this many jobs were delivered or this time is over.
     pub enough: usize,
     pub longest: Duration,
     /// How long a long transaction waits between its snapshot and its enqueue, and again before its
@@ -18,13 +18,13 @@ pub struct Settings {
     /// Producers of long transactions, of each kind.
     pub long_producers: usize,
     pub claimers: usize,
-    /// A segment is followed by a new one beyond this size.
+    /// The size after which a new segment begins.
     pub segment_bytes: i64,
-    /// The isolation that claims ask for; anything but READ COMMITTED is a mutant's.
+    /// The isolation level of claims; only mutants use another than READ COMMITTED.
     pub claim_isolation: &'static str,
-    /// How long nothing may happen, once nothing is due later, before what is open counts as lost.
+    /// The idle time, once no job is scheduled, after which open jobs count as lost.
     pub stalled: Duration,
-    /// Now and then the promoter has followed a clock that was ahead, which has stepped back since.
+    /// Sometimes the promoter has followed a clock that was ahead and has been set back.
     pub clock_steps: bool,
 }
 
@@ -50,7 +50,7 @@ impl Settings {
         }
     }
 
-    /// The run that mutants have to survive.
+    /// The run that must detect mutants.
     pub fn short() -> Self {
         Self {
             produce: Duration::from_millis(3500),

@@ -1,5 +1,5 @@
-//! The store by hand: one connection that does what a worker or a leader does, a statement at a
-//! time.
+//! The store without a worker: one connection performs what a worker or a leader does, one
+//! statement at a time.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ pub struct Store {
     pub worker: i64,
 }
 
-/// A job in hand, with its fence.
+/// A claimed job with its fence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claimed {
     pub slot: i16,
@@ -49,7 +49,7 @@ impl Store {
             .with_context(|| sql.to_owned())
     }
 
-    /// The one value of the one row.
+    /// Returns the one value of the one row.
     pub async fn value<T: FromSqlOwned>(
         &self,
         sql: &str,
@@ -84,7 +84,7 @@ impl Store {
         Ok(())
     }
 
-    /// Claims from the default queue, priority 0, in a transaction of its own unless one is open.
+    /// Claims from the default queue, priority 0, in a separate transaction unless one is open.
     pub async fn claim(&self, limit: i32) -> anyhow::Result<Vec<Claimed>> {
         self.claim_lane(0, limit).await
     }
@@ -93,7 +93,7 @@ impl Store {
         Ok(self.claim_part(priority, limit).await?.0)
     }
 
-    /// Also whether the claim left before it came to the end.
+    /// As `claim`; also returns whether the claim ended before the end of the lane.
     pub async fn claim_part(
         &self,
         priority: i32,
@@ -123,7 +123,7 @@ impl Store {
         Ok((jobs, has_more))
     }
 
-    /// Claims until nothing comes any more.
+    /// Claims until nothing comes.
     pub async fn claim_all(&self) -> anyhow::Result<Vec<Claimed>> {
         let mut all = Vec::new();
         loop {
@@ -135,7 +135,8 @@ impl Store {
         }
     }
 
-    /// Settles one job; whether it was still ours. Kinds as in sql/functions/complete.sql.
+    /// Settles one job; returns whether this worker still had it. Kinds as in
+    /// sql/functions/complete.sql.
     pub async fn settle(&self, job: Claimed, kind: i16, wait: i64) -> anyhow::Result<bool> {
         let ours: Vec<i64> = self
             .value(
@@ -155,7 +156,7 @@ impl Store {
         Ok(ours == [job.id])
     }
 
-    /// Finishes jobs for good, all of which must be ours.
+    /// Completes jobs, all of which this worker must have.
     pub async fn finish(&self, jobs: &[Claimed]) -> anyhow::Result<()> {
         for job in jobs {
             ensure!(self.settle(*job, 0, 0).await?, "{job:?} was lost");
@@ -163,7 +164,7 @@ impl Store {
         Ok(())
     }
 
-    /// Closes a whole batch, as a worker does that finished all of it.
+    /// Closes a whole batch, as a worker that finished all its jobs.
     pub async fn done(&self, jobs: &[Claimed]) -> anyhow::Result<()> {
         let job = jobs.first().context("a batch has jobs")?;
         let count = i32::try_from(jobs.len())?;
@@ -183,8 +184,8 @@ impl Store {
         Ok(())
     }
 
-    /// Publishes how far the promoter polls, and promotes one page of the current and one of the
-    /// old scheduled slot.
+    /// Publishes the promoter's horizon, and promotes one page of the current and one of the old
+    /// scheduled slot.
     pub async fn promote(&self, limit: i32) -> anyhow::Result<i64> {
         self.value::<bool>("SELECT posthaste.publish_horizon()", &[])
             .await?;
@@ -207,7 +208,7 @@ impl Store {
             .await
     }
 
-    /// Reclaims the oldest ready segment; what came of it.
+    /// Reclaims the oldest ready segment; returns the result.
     pub async fn reclaim(&self) -> anyhow::Result<String> {
         self.value(
             "SELECT (posthaste.reclaim(ready_low, 0, 1000000)).o_state FROM posthaste.segments()",
@@ -224,7 +225,7 @@ impl Store {
         .await
     }
 
-    /// One of the positions of `posthaste.segments()`.
+    /// Returns one of the positions of `posthaste.segments()`.
     pub async fn position(&self, of: &str) -> anyhow::Result<i64> {
         self.value(
             "SELECT (to_jsonb(r)->>$1)::bigint FROM posthaste.segments() r",
@@ -233,7 +234,7 @@ impl Store {
         .await
     }
 
-    /// Jobs of the view that are not finished.
+    /// Counts jobs of the view that are not finished.
     pub async fn unfinished(&self) -> anyhow::Result<i64> {
         self.value(
             "SELECT count(*) FROM posthaste.job WHERE state NOT IN ('dead', 'expired', \
@@ -243,7 +244,7 @@ impl Store {
         .await
     }
 
-    /// The server's clock as text, `ahead` milliseconds from now.
+    /// Returns the server's clock as text, `ahead` milliseconds from now.
     pub async fn clock(&self, ahead: i64) -> anyhow::Result<String> {
         self.value(
             "SELECT (clock_timestamp() + $1::bigint * interval '1 ms')::text",
@@ -265,5 +266,5 @@ impl Store {
     }
 }
 
-/// How long a test waits for another session to come to a point.
+/// How long a test waits for another session to reach a point.
 pub const SOON: Duration = Duration::from_secs(20);

@@ -1,4 +1,4 @@
-//! What must hold when all is quiet.
+//! Checks after the run, when nothing is active.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -10,8 +10,8 @@ use super::ledger::{Delivery, End};
 use super::session::describe;
 use super::{PATIENCE, Stress};
 
-/// Waits until everything that was committed is closed, or nothing has happened for so long that it
-/// never will be.
+/// Waits until everything that was committed is closed, or until nothing has happened for so long
+/// that it never will be.
 pub async fn wait_until_closed(stress: &Stress, client: &Client) {
     let since = Instant::now();
     while !stress.ledger.failed() && since.elapsed() < PATIENCE {
@@ -29,7 +29,7 @@ pub async fn wait_until_closed(stress: &Stress, client: &Client) {
     }
 }
 
-/// How many jobs are still to be closed.
+/// Returns the number of jobs that are not closed.
 async fn open(client: &Client, done: usize) -> Result<i64, String> {
     let row = client
         .query_one(
@@ -41,7 +41,7 @@ async fn open(client: &Client, done: usize) -> Result<i64, String> {
     Ok(row.get::<_, i64>(0) - i64::try_from(done).unwrap_or(i64::MAX))
 }
 
-/// Compares what was promised with what happened.
+/// Compares the expected with the recorded deliveries.
 pub async fn check(stress: &Stress, client: &Client) -> Result<(), String> {
     let expected: HashMap<i64, bool> = rows(client, "SELECT key, expired FROM expected").await?;
     let dead: HashMap<i64, String> = rows(
@@ -54,7 +54,7 @@ pub async fn check(stress: &Stress, client: &Client) -> Result<(), String> {
     for (key, times) in &jobs {
         let steps = stress.settings.clock_steps;
         match expected.get(key) {
-            // It was promoted early: before its end.
+            // It was promoted early: before it expired.
             Some(true) if steps => weigh(*key, times, steps, &mut wrong),
             None => wrong.add(
                 "were handed out although their transaction rolled back",
@@ -99,7 +99,7 @@ fn never_closed(jobs: &HashMap<i64, Vec<Delivery>>) -> impl Iterator<Item = i64>
         .map(|(key, _)| *key)
 }
 
-/// Where jobs lie that should not, for people who have to find out why.
+/// Returns where unexpected jobs are stored, to find the cause.
 async fn traces(client: &Client, keys: &[i64]) -> Result<String, String> {
     let rows = client
         .query(include_str!("traces.sql"), &[&keys])
@@ -111,7 +111,8 @@ async fn traces(client: &Client, keys: &[i64]) -> Result<String, String> {
         .collect())
 }
 
-/// A job that is closed for good came once, and once more for each time it was to come again.
+/// Checks that a job that is closed for good came once, and again for each time it was to come
+/// again.
 fn weigh(key: i64, times: &[Delivery], steps: bool, wrong: &mut Wrong) {
     let count = |what: fn(&Delivery) -> bool| times.iter().filter(|one| what(one)).count();
     let done = count(|one| one.end == Some(End::Done));
@@ -130,7 +131,7 @@ fn weigh(key: i64, times: &[Delivery], steps: bool, wrong: &mut Wrong) {
     }
     let mut counted = 0;
     for one in times {
-        // Who cannot back off, because the clock stepped back, counts none.
+        // A job that cannot back off, because the clock stepped back, counts no attempt.
         if one.attempt != counted && !(steps && one.attempt + 1 == counted) {
             return wrong.add("came with a wrong number of attempts", key);
         }
@@ -138,8 +139,8 @@ fn weigh(key: i64, times: &[Delivery], steps: bool, wrong: &mut Wrong) {
     }
 }
 
-/// Nothing open, nothing in flight, no key taken: the view and the side tables agree with the
-/// ledger.
+/// Checks that nothing is open or in flight and no key is taken: the view and the side tables agree
+/// with the ledger.
 async fn nothing_is_left(client: &Client) -> Result<(), String> {
     for (what, sql) in [
         (

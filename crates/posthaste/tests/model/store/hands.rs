@@ -1,4 +1,4 @@
-//! What workers do: they claim, close what they have, lose it, and die.
+//! The actions of workers: they claim, close jobs, lose claims, and die.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,8 +12,8 @@ use crate::model::book::{Book, Hand, Job};
 use crate::model::step::Close;
 
 impl Store {
-    /// Whether anything came. What comes is available, the first lane first; and something comes
-    /// while something is available.
+    /// Claims; returns whether any job came. Claimed jobs must be available, and of the first lane;
+    /// and jobs must come while any is available.
     pub(super) async fn claim(
         &mut self,
         worker: usize,
@@ -155,7 +155,7 @@ impl Store {
         expect(BTreeSet::from_iter(ours), expected)
     }
 
-    /// As workers do: only where no job has a key.
+    /// As workers do: only if no job has a key.
     pub(super) async fn close_batches(&mut self, hand: Index, book: &mut Book) -> ModelResult {
         if book.hands.is_empty() {
             return Ok(());

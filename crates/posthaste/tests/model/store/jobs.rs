@@ -1,4 +1,4 @@
-//! What happens to one job where it lies: its time comes, or is over; people confirm, cancel and
+//! Changes to one job where it is stored: it becomes due or expires; operators confirm, cancel and
 //! redrive it.
 
 use posthaste::__private::Event;
@@ -74,8 +74,8 @@ impl Store {
         Ok(())
     }
 
-    /// The time of a scheduled job has come: the clock is not turned, the job is. What was promoted
-    /// before keeps its place.
+    /// Makes a scheduled job due by changing the job, not the clock. A job that was promoted before
+    /// stays where it is.
     async fn come(&mut self, id: i64) -> ModelResult {
         let sql = "UPDATE posthaste.store s SET scheduled_at = clock_timestamp() WHERE s.id = $1
             AND s.slot >= 6
@@ -89,8 +89,8 @@ impl Store {
         Ok(())
     }
 
-    /// The promoter follows a clock that is ahead, and everything comes early; then it steps back,
-    /// and what is to come later waits again.
+    /// The promoter follows a clock that is ahead, and all jobs come early; then the clock is set
+    /// back, and later jobs wait again.
     pub(super) async fn step_back(&mut self, book: &mut Book) -> ModelResult {
         self.one_scheduled_slot().await?;
         let ahead = "SELECT setval('posthaste.promote_horizon',
@@ -109,7 +109,7 @@ impl Store {
         expect(self.ask(ahead, &[]).await?, false)
     }
 
-    /// What waits in an older slot is carried over, and the slot emptied.
+    /// Carries over the jobs of an older slot, and empties the slot.
     async fn one_scheduled_slot(&mut self) -> ModelResult {
         let sql = "SELECT posthaste.promote(1000, true)";
         while self.ask::<i64>(sql, &[]).await? > 0 {}
@@ -118,7 +118,7 @@ impl Store {
         expect(self.ask(tidy, &[]).await?, String::from("none"))
     }
 
-    /// The time of a job that waits is over, and whose duty that is finds it.
+    /// Expires a waiting job, and runs the duty that finds it.
     async fn pass(&mut self, id: i64) -> ModelResult {
         for table in ["store", "in_flight"] {
             let sql =

@@ -1,5 +1,5 @@
-//! What people and schedules hand over: a wait that is cut short, a place in line that is freed,
-//! a tick, the second phase of somebody's commit.
+//! Events caused by operators and schedules: a shortened delay, a released turn, a tick, the second
+//! phase of a commit.
 
 use super::*;
 
@@ -64,8 +64,8 @@ async fn externally_released_jobs_run_without_a_poll() {
         )
     };
     let commit = |system: &Played| format!("COMMIT PREPARED '{}'", system.db.name());
-    // The first that does not notify is found by a poll. After that there are polls as without a
-    // notifier, for a while.
+    // The first job without a notification is found by a poll. After that the worker polls as
+    // without a notifier, for a while.
     system.run(&prepare(&system)).await;
     system.after(&commit(&system), 1).await;
     judge(
@@ -81,7 +81,7 @@ async fn externally_released_jobs_run_without_a_poll() {
     system.worker.stop().await.unwrap();
 }
 
-/// The leader polls for ticks once a second, and for those of the next second on time.
+/// The leader polls for ticks once a second, and enqueues those of the next second on time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn schedule_ticks_run_without_a_poll() {
     let mut system = Played::new().await;

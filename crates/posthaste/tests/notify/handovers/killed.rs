@@ -1,4 +1,4 @@
-//! A leader that is killed: its session ends with it, and a standby checks for that.
+//! A leader that is killed: its session ends with it, and a standby polls for that.
 
 use std::process::Command;
 
@@ -8,12 +8,12 @@ use super::*;
 
 const URL: &str = "POSTHASTE_TEST_LEADER";
 
-/// Who stands by asks for the lease every 1.25 s.
+/// A standby requests the lease every 1.25 s.
 const STOOD_BY: Duration = Duration::from_millis(1_800);
-/// A machine on which a nap and a question take this much longer than they should says nothing.
+/// A machine on which a sleep and a query take this much longer than expected proves nothing.
 const TOO_SLOW: Duration = Duration::from_millis(300);
 
-/// Not a test: the worker that leads, in a process of its own.
+/// Not a test: the leading worker, in a separate process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "a process that another test starts"]
 async fn a_worker_process() {
@@ -41,7 +41,7 @@ async fn due_jobs_do_not_wait_for_the_lease_of_a_killed_leader() {
     let watched = system.db.client().await.unwrap();
     let mut times = Vec::new();
     for _ in 0..TIMES[0] * 2 {
-        // The process leads when the other has given the lease up; then the other comes again.
+        // The process leads once the other has released the lease; then the other starts again.
         let mut command = Command::new(std::env::current_exe().unwrap());
         let name = "notify::handovers::killed::a_worker_process";
         command.args([name, "--exact", "--ignored", "--nocapture"]);

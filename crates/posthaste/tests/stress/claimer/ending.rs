@@ -1,4 +1,4 @@
-//! How a claimer ends the jobs that it has: whole batches, or each job in its own way.
+//! How a claimer ends its jobs: whole batches, or each job separately.
 
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
@@ -9,7 +9,7 @@ use super::{Batches, Claimer, Job};
 
 impl Claimer {
     /// Closes all batches in one statement; job by job if one of them was moved while it ran, or
-    /// split by us just before.
+    /// was split by this claimer before.
     pub(super) async fn finish_whole(&self, token: Uuid, batches: &Batches) -> Result<(), String> {
         let mut open = batches.clone();
         let split = open.first_entry().filter(|_| fastrand::u32(0..8) == 0);
@@ -37,13 +37,14 @@ impl Claimer {
                 self.stress.ledger.ended(job.handed, End::Done);
             }
             self.is_closed(*fence, token, jobs).await?;
-            // Unlike settle, this leaves unique keys alone: the caller knows which jobs have one.
+            // Unlike settle, this does not release unique keys: the caller knows which jobs have
+            // one.
             self.release_keys(jobs).await?;
         }
         Ok(())
     }
 
-    /// The places, from 1 on, of those that could not be closed as a whole.
+    /// Returns the positions, from 1, of batches that could not be closed as a whole.
     async fn close(&self, token: Uuid, batches: &Batches) -> Result<Vec<i32>, String> {
         let slots: Vec<i16> = batches.keys().map(|fence| fence.0).collect();
         let numbers: Vec<i64> = batches.keys().map(|fence| fence.1).collect();
@@ -62,7 +63,7 @@ impl Claimer {
             .map_err(|error| describe("done()", &error))
     }
 
-    /// Nothing can be done any more to a job whose batch was closed.
+    /// Checks that a job whose batch was closed can no longer be changed.
     async fn is_closed(&self, fence: (i16, i64), token: Uuid, jobs: &[Job]) -> Result<(), String> {
         let Some(job) = fastrand::choice(jobs).filter(|_| fastrand::u32(0..8) == 0) else {
             return Ok(());
@@ -91,7 +92,7 @@ impl Claimer {
             .map_err(|error| describe("releasing keys", &error))
     }
 
-    /// Settles jobs of one batch, each in its own way, or all as done.
+    /// Settles the jobs of one batch, each with its own outcome, or all as done.
     pub(super) async fn finish(
         &self,
         fence: (i16, i64),
