@@ -25,7 +25,7 @@ fn mail(to: &str) -> Mail {
     Mail { to: to.to_owned() }
 }
 
-/// Rejects Eve, and fails for Bob.
+/// Rejects Eve, and postpones the first attempt for Bob.
 async fn send(context: Context, mail: Mail) -> anyhow::Result<()> {
     anyhow::ensure!(mail.to != "Eve", "{} is unwelcome", mail.to);
     if mail.to == "Bob" && context.job().attempt == 1 {
