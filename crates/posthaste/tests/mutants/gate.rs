@@ -1,6 +1,6 @@
-//! Points in the store's SQL at which a session waits until the test lets it go on: moments of
-//! microseconds, made as long as needed. A gate changes no outcome; the store itself passes each
-//! scenario with its gates in place.
+//! Points in the store's SQL at which a session waits until the test releases it: moments of
+//! microseconds, extended as long as needed. A gate changes no outcome; the store itself passes
+//! each scenario with its gates in place.
 
 use anyhow::Context;
 use posthaste_testkit::{connect, eventually};
@@ -9,7 +9,7 @@ use tokio_postgres::Client;
 
 use crate::stress::store::SOON;
 
-/// Waits at gate n, if somebody has closed it.
+/// Waits at gate n while it is closed.
 pub const SQL: &str = "CREATE SCHEMA IF NOT EXISTS posthaste;
 CREATE FUNCTION posthaste.gate(n integer) RETURNS integer LANGUAGE plpgsql VOLATILE AS $f$
 BEGIN
@@ -34,13 +34,14 @@ pub async fn close(url: &str, number: i32) -> anyhow::Result<Closed> {
 }
 
 impl Closed {
-    /// Waits until somebody stands before the gate.
+    /// Waits until a session waits at the gate.
     pub async fn reached(&self) -> anyhow::Result<()> {
         let reached = async || self.is_reached().await;
         eventually(SOON, "somebody stands before the gate", reached).await
     }
 
-    /// The same, or until this one has ended, whose way did not lead there: whether it did.
+    /// As `reached`, or until this task has ended without reaching the gate. Returns whether the
+    /// gate was reached.
     pub async fn reached_unless_ended<T>(&self, one: &JoinHandle<T>) -> anyhow::Result<bool> {
         let either = async || Ok(one.is_finished() || self.is_reached().await?);
         eventually(
@@ -61,7 +62,7 @@ impl Closed {
         Ok(row.get::<_, i64>(0) > 0)
     }
 
-    /// Lets everybody through.
+    /// Releases all sessions.
     pub async fn open(self) -> anyhow::Result<()> {
         self.client
             .execute("SELECT pg_advisory_unlock(7, $1)", &[&self.number])

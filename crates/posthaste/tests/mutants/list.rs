@@ -1,4 +1,4 @@
-//! The mutants: what each one lacks, and who notices.
+//! The mutants: the change of each, and the scenario that detects it.
 
 use super::scenario::{
     ADOPTED, BATCH_CLOSED_AGAIN, CLAIM_AND_SETTLE_AT_ONCE, CLOCK_STEPS_BACK, CLOCK_WAS_AHEAD,
@@ -25,14 +25,14 @@ macro_rules! mutants {
     };
 }
 
-/// All of them. Those of claims come first, then fences, the ready log, promotion.
+/// All mutants: first those of claims, then fences, the ready log, and promotion.
 pub const MUTANTS: &[Mutant] = mutants! {
     "windows ignore transactions that were in progress" by STRESS:
         "WHERE p >= w.at_xid AND pg_visible_in_snapshot(p, w.hi)" => "WHERE false AND \
             pg_visible_in_snapshot(p, w.hi)";
 
-    // A running xid can lie at or beyond xmax and is in no list then. This one believes that a
-    // snapshot's list is whole.
+    // A running xid can be at or beyond xmax and is in no list then. This mutant treats the list of
+    // a snapshot as complete.
     "windows ignore xids at or beyond xmax" by STRESS:
         "FROM posthaste.claim_@k@ WHERE queue = p_queue AND priority = p_priority
     ORDER BY queue DESC, priority DESC, batch DESC LIMIT 1;
@@ -174,7 +174,7 @@ CREATE OR REPLACE FUNCTION posthaste.window_has_rows_@k@(";
         "THEN pg_sequence_last_value('posthaste.ready_scan'::regclass) <= c.g END" => "THEN true \
             END";
 
-    // ready_low is what tells the ready log that a slot is still in use.
+    // ready_low tells the ready log that a slot is still in use.
     "rotation does not check ready_low" by FULL_READY_LOG:
         "IF v_current + 1 - pg_sequence_last_value('posthaste.ready_low'::regclass) >= 4 THEN" =>
             "IF false THEN";

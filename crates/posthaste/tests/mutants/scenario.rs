@@ -18,10 +18,10 @@ use crate::counters::agreement;
 use crate::stress;
 use crate::stress::settings::Settings;
 
-/// A history to be played against a fresh store; the error says what was not as it should be.
+/// A history to be played against a fresh store; the error is the deviation.
 pub struct Scenario {
     pub name: &'static str,
-    /// Where sessions can be made to wait.
+    /// Points at which sessions can be made to wait.
     pub gates: Edits<'static>,
     pub play: fn(String) -> LocalBoxFuture<'static, anyhow::Result<()>>,
 }
@@ -43,12 +43,12 @@ impl Scenario {
     }
 }
 
-/// The stress, a little shorter.
+/// The stress, shortened.
 pub const STRESS: Scenario = Scenario::new("the stress", |url| {
     async move { stressed(url, Settings::short()).await }.boxed_local()
 });
 
-/// The stress with claims in REPEATABLE READ, which the store itself refuses.
+/// The stress with claims in REPEATABLE READ, which the store itself rejects.
 pub const REPEATABLE_READ: Scenario = Scenario::new("claims in REPEATABLE READ", |url| {
     async move {
         stressed(
@@ -63,7 +63,7 @@ pub const REPEATABLE_READ: Scenario = Scenario::new("claims in REPEATABLE READ",
     .boxed_local()
 });
 
-/// The stress, while somebody counts in small steps and somebody compares the counters with the
+/// The stress, while one task counts in small steps and another compares the counters with the
 /// view.
 pub const COUNTED: Scenario = Scenario::new("the counters under stress", |url| {
     async move {
@@ -73,7 +73,7 @@ pub const COUNTED: Scenario = Scenario::new("the counters under stress", |url| {
     .boxed_local()
 });
 
-/// Jobs that are cancelled where they wait, counted before or not.
+/// Jobs that are cancelled where they wait, before or after they were counted.
 pub const CLOSED_UNCLAIMED: Scenario = Scenario::new("counted and closed unclaimed", |url| {
     async move {
         agreement::after_closes_of_unclaimed_jobs(&url)
@@ -83,7 +83,7 @@ pub const CLOSED_UNCLAIMED: Scenario = Scenario::new("counted and closed unclaim
     .boxed_local()
 });
 
-/// A lane that is counted and claimed by turns, with a late commit.
+/// A lane that is counted and claimed alternately, with a late commit.
 pub const COUNTED_LATE: Scenario = Scenario::new("counted and committed late", |url| {
     async move {
         agreement::after_a_late_commit(&url)
@@ -120,8 +120,8 @@ pub use ready_log::*;
 pub use site::*;
 pub use tick::*;
 
-/// Everything that the store itself passes in an ordinary run of the tests; the plain stress has
-/// its own test.
+/// All scenarios that the store itself must pass in an ordinary test run; the plain stress has a
+/// separate test.
 pub const ALL: &[Scenario] = &[
     SEALED_BEFORE_THE_LOCK,
     SEALED_BEFORE_THE_ROW,

@@ -2,10 +2,10 @@
 
 use super::gate;
 
-/// Pairs of what stands in the schema and what is put in its place; `@k@` is a slot's number.
+/// Pairs of a text of the schema and its replacement; `@k@` is the number of a slot.
 pub type Edits<'a> = &'a [(&'a str, &'a str)];
 
-/// The schema with gates and edits in it. Fails when a text to be replaced is not there.
+/// Returns the schema with gates and edits. Fails if a text to be replaced does not exist.
 pub fn edited(gates: Edits<'_>, edits: Edits<'_>) -> Result<String, String> {
     let script = posthaste_testkit::edited(&posthaste::migrations_sql(), &[edits, gates].concat())?;
     Ok(format!("{}\n{script}", gate::SQL))

@@ -1,12 +1,12 @@
-//! Modules form no circles: a reader follows the imports down and never comes back up. A module may
-//! use its own parent.
+//! Modules form no circles: a reader follows the imports down and never returns. A module may use
+//! its own parent.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use super::{files, read, root};
 
-/// The crates whose modules stand in layers.
+/// The crates whose modules are in layers.
 pub const CRATES: [&str; 9] = [
     "posthaste",
     "posthaste-capture",
@@ -33,7 +33,7 @@ fn modules_form_no_circles() {
     }
 }
 
-/// What each module of a crate imports.
+/// The imports of each module of a crate.
 pub struct Imports {
     code: BTreeMap<Module, String>,
     reexports: BTreeMap<Module, BTreeMap<String, Vec<String>>>,
@@ -71,7 +71,7 @@ impl Imports {
         self.code.keys()
     }
 
-    /// The modules that a module imports from, without its parent.
+    /// Returns the modules that a module imports from, without its parent.
     pub fn used_by(&self, module: &Module) -> BTreeSet<Module> {
         let text = &self.code[module];
         let paths = imports(text).into_iter().chain(paths(text));
@@ -80,7 +80,7 @@ impl Imports {
             .collect()
     }
 
-    /// The module that defines what a path names, followed through re-exports.
+    /// Returns the module that defines a path, following re-exports.
     fn resolve(&self, path: &[String], here: &Module, depth: usize) -> Option<Module> {
         let (first, rest) = path.split_first()?;
         let (mut at, mut rest) = match first.as_str() {
@@ -113,7 +113,7 @@ impl Imports {
     }
 }
 
-/// Modules that reach each other, the largest group of them.
+/// Returns the largest group of modules that reach each other.
 fn largest_circle(imports: &Imports) -> Vec<String> {
     let modules: Vec<&Module> = imports.code.keys().collect();
     let used: BTreeMap<&Module, BTreeSet<Module>> = modules
@@ -158,7 +158,7 @@ fn module(file: &Path) -> Module {
     parts
 }
 
-/// A file without comments and its unit tests.
+/// Returns a file without comments and unit tests.
 fn code(file: &Path) -> String {
     let text = read(file);
     let end = ["\nmod tests {", "\npub(crate) mod tests {"]
@@ -170,7 +170,7 @@ fn code(file: &Path) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// The paths of `use` statements.
+/// Returns the paths of `use` statements.
 fn imports(text: &str) -> Vec<Vec<String>> {
     let statements = text.split("use ").skip(1).zip(text.split("use "));
     let statements = statements.filter(|(_, before)| {
@@ -180,7 +180,7 @@ fn imports(text: &str) -> Vec<Vec<String>> {
     trees.flat_map(|(tree, _)| expand(tree)).collect()
 }
 
-/// The paths that stand within code.
+/// Returns the paths within code.
 fn paths(text: &str) -> Vec<Vec<String>> {
     let is_path = |one: char| one.is_alphanumeric() || one == '_' || one == ':';
     let words = text.split(|one: char| !is_path(one));
@@ -190,7 +190,7 @@ fn paths(text: &str) -> Vec<Vec<String>> {
         .collect()
 }
 
-/// The paths of a tree such as `a::{b, c::{d, e as f}}`.
+/// Returns the paths of a tree such as `a::{b, c::{d, e as f}}`.
 fn expand(tree: &str) -> Vec<Vec<String>> {
     let Some((before, group)) = tree.split_once('{') else {
         let path = tree.split_whitespace().collect::<Vec<_>>().join(" ");

@@ -1,19 +1,20 @@
-//! A line is as long as a reader's window is wide: 100 columns, in whatever is written by hand.
+//! A line of a file that is written by hand has at most 100 columns, the width of a reader's
+//! window.
 
 use std::path::Path;
 
 use super::{collect, read, root, shown};
 
 const COLUMNS: usize = 100;
-/// Where the lines are counted, beside what has no ending in its name.
+/// Extensions of the files that are checked, and files without one.
 const COUNTED: [&str; 5] = ["rs", "sql", "md", "sh", "toml"];
 const WITHOUT_ENDING: [&str; 1] = [".ci/run"];
 
-/// Why a line may be longer, if it may.
+/// Returns why a line may be longer, if it may.
 fn excuse(file: &Path, line: &str) -> Option<&'static str> {
     let ending = file.extension().unwrap_or_default();
     let line = line.trim();
-    // As a comment of Rust shows it.
+    // The text of a Rust comment.
     let text = match ending.to_str() {
         Some("rs") => line
             .strip_prefix("///")

@@ -1,4 +1,4 @@
-//! Documents are held to what exists: files, commands, tests, statements and examples.
+//! Documents are checked against what exists: files, commands, tests, statements and examples.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use super::{LIBRARIES, collect, read, root, shown};
 use crate::examples::example;
 use crate::support;
 
-/// Where a name in a document may be meant to begin.
+/// The folders that a name in a document may be relative to.
 const STARTS: [&str; 6] = [
     "",
     "crates/posthaste",
@@ -20,7 +20,7 @@ const STARTS: [&str; 6] = [
     "crates/posthaste-relay/src",
     "crates",
 ];
-/// Endings by which a name in a document is taken for a file.
+/// Extensions by which a name in a document is recognized as a file.
 const ENDINGS: [&str; 8] = [".rs", ".sql", ".md", ".toml", ".sh", ".py", ".json", ".yml"];
 
 #[test]
@@ -66,7 +66,7 @@ fn rust_blocks_match_the_file_they_name() {
     assert!(blocks > 5, "{blocks} blocks");
 }
 
-/// A guide links each example of its kind; a fenced block that follows the link is a part of it.
+/// A guide links each example of its kind; a fenced block after the link must be a part of it.
 #[test]
 fn guides_quote_examples_verbatim() {
     let guides = [
@@ -146,7 +146,7 @@ fn documents_cite_only_tests_that_exist() {
     for document in documents() {
         let text = read(&document);
         let ticked = ticked(&text).filter_map(|name| Some((name, cited_test(name)?)));
-        // Behind "held by" nothing but tests may stand.
+        // After "held by" only tests may follow.
         let held = held_by(&text);
         let held = held
             .iter()
@@ -280,7 +280,7 @@ async fn the_examples_run() {
     assert!(audit.exit(within).await.unwrap().success());
 }
 
-/// README and its like, and everything below docs but the pages that the bench generates.
+/// Returns README and similar files, and all pages below docs that the bench does not generate.
 fn documents() -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md"]
         .map(|name| root().join(name))
@@ -293,7 +293,7 @@ fn documents() -> Vec<PathBuf> {
     found
 }
 
-/// Fenced blocks of a language.
+/// Returns the fenced blocks of a language.
 fn blocks(text: &str, language: &str) -> Vec<String> {
     let fence = format!("```{language}\n");
     text.split(&fence)
@@ -303,13 +303,13 @@ fn blocks(text: &str, language: &str) -> Vec<String> {
         .collect()
 }
 
-/// What a script of the workspace says.
+/// Runs a script of the workspace.
 fn script(name: &str) -> Output {
     let script = root().join("scripts").join(name);
     Command::new("bash").arg(script).output().unwrap()
 }
 
-/// The tests that stand in comments `<!-- held by: … -->`. A long name may be broken behind `::`.
+/// Returns the tests in comments `<!-- held by: … -->`. A long name may be broken after `::`.
 fn held_by(text: &str) -> Vec<String> {
     let comments = text.split("<!-- held by:").skip(1);
     let names = comments.filter_map(|rest| rest.split("-->").next());
@@ -323,7 +323,7 @@ fn held_by(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// Text between single back-ticks, outside of fenced blocks.
+/// Returns the text between single back-ticks, outside of fenced blocks.
 fn ticked(text: &str) -> impl Iterator<Item = &str> {
     let prose = text.split("```").step_by(2);
     prose
@@ -355,8 +355,8 @@ fn is_file_name(name: &str) -> bool {
                 .any(|end| name.ends_with(end) && name != *end))
 }
 
-/// `crash::a_test` is of the libraries' tests, `crash::undone::a_test` of a file below; `cli::`,
-/// `elastic::`, `testkit::` and `torture::` in front name the other crates.
+/// Resolves a cited test. `crash::a_test` is one of the library's tests, `crash::undone::a_test` is
+/// in a file below; a prefix `cli::`, `elastic::`, `testkit::` or `torture::` names another crate.
 fn cited_test(name: &str) -> Option<(PathBuf, &str)> {
     let mut parts: Vec<&str> = name.split("::").collect();
     let plain = |part: &&str| {

@@ -1,16 +1,16 @@
 //! A row enters a segment by `posthaste.enter_ready()` or `posthaste.enter_scheduled()`. Statements
-//! that run for each job spell the first one out, because a call costs them a snapshot.
+//! that run for each job contain a copy of the first one, because a call costs a snapshot.
 
 use super::{files, read, root};
 
-/// What begins the guard where it is spelled out.
+/// The beginning of a copy of the guard.
 const GUARD: &str = "pg_try_advisory_xact_lock_shared(1885893473, c.g::integer)";
 /// The functions by which every other row enters.
 const ENTRIES: [&str; 3] = ["enter_ready()", "enter_scheduled()", "turn_ends("];
-/// It holds the exclusive lock of the overflow, whose slots nobody enters.
+/// It holds the exclusive lock of the overflow, whose slots no enqueuer enters.
 const EXCEPT: &str = "FUNCTION posthaste.move_to_overflow(";
 
-/// The SQL that may write rows, with one blank between words.
+/// Returns the SQL that may write rows, with one blank between words.
 fn sources() -> Vec<(String, String)> {
     let folders = ["sql/functions", "sql/schema", "src/store"];
     let files = folders.map(|folder| files(&format!("crates/posthaste/{folder}"), &["sql"]));
@@ -56,7 +56,8 @@ fn all_copies_of_the_guard_are_identical() {
 fn every_insert_is_guarded() {
     let mut writers = 0;
     for (name, text) in sources() {
-        // Functions end with their own quote, statements and rules with a semicolon or the file.
+        // Functions end with their own quote, statements and rules with a semicolon or the end of
+        // the file.
         let parts = text
             .split("$f$;")
             .flat_map(|part| part.split("CREATE OR REPLACE "));

@@ -1,9 +1,9 @@
-//! Modules stand in layers: a reader follows the imports down and never comes back up.
+//! Modules are in layers: a reader follows the imports down and never returns.
 
 use super::circles::{CRATES, Imports};
 use super::{read, root};
 
-/// The modules of a crate as its root groups them, the lowest first.
+/// Returns the modules of a crate as its root groups them, the lowest first.
 fn layers(krate: &str) -> Vec<Vec<String>> {
     let source = root().join("crates").join(krate).join("src");
     let lib = source.join("lib.rs");
@@ -41,13 +41,13 @@ fn modules_import_only_lower_layers() {
     );
 }
 
-/// Modules of a crate that import what does not stand below them.
+/// Returns the modules of a crate that import from a module that is not below them.
 fn upward(krate: &str) -> Vec<String> {
     let layers = layers(krate);
     let imports = Imports::read_crate(krate);
     let mut found = Vec::new();
     for module in imports.modules() {
-        // The root stands above all, and tests may use anything.
+        // The root is above all modules, and tests may use anything.
         let Some(top) = module
             .first()
             .filter(|_| !module.ends_with(&["tests".into()]))

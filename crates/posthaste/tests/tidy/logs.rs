@@ -1,4 +1,4 @@
-//! What is logged has the fields and the messages that the page of logs lists, and no others.
+//! Log lines have the fields and the messages that the page of logs lists, and no others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use super::{files, read, root, shown};
 
 const PAGE: &str = "docs/operate/logs.md";
-/// What the command itself puts into each line.
+/// Fields that the command adds to each line.
 const OF_EVERY_LINE: [&str; 4] = ["timestamp", "level", "message", "target"];
 /// The levels whose messages are listed, with their headings.
 const LISTED: [(&str, &str); 2] = [("error", "### Errors"), ("warn", "### Warnings")];
@@ -16,10 +16,10 @@ const LEVELS: [&str; 5] = ["error", "warn", "info", "debug", "trace"];
 #[derive(Debug)]
 struct Call {
     place: String,
-    /// A level; of a span with its ending.
+    /// The level; for a span with its suffix, such as `info_span`.
     kind: String,
     fields: Vec<String>,
-    /// None of a span.
+    /// `None` for a span.
     message: Option<String>,
 }
 
@@ -72,7 +72,7 @@ fn log_calls_are_parsed_in_every_form() {
     assert!(!fits("a {b} c", "a one d") && !fits("a {b} c", "b one c") && !fits("a", "ab"));
 }
 
-/// The code of the libraries and of the command, without its tests.
+/// Returns the code of the libraries and of the command, without its tests.
 fn sources() -> Vec<std::path::PathBuf> {
     let all = files("crates", &["rs"]).into_iter();
     all.filter(|file| shown(file).contains("/src/")).collect()
@@ -99,7 +99,7 @@ fn calls_in(place: &str, code: &str) -> Vec<Call> {
         .chain(code.match_indices("line!("))
     {
         let rest = &code[at + macro_name.trim_end_matches('(').trim_end_matches('!').len()..];
-        // `line!(level, …)` of the ticket, which `tracing::$level!(…)` stands behind.
+        // `line!(level, …)` of the ticket, which expands to `tracing::$level!(…)`.
         let (kind, arguments) = match macro_name {
             "tracing::" => match rest.split_once("!(") {
                 Some((kind, arguments)) if kind.chars().all(is_name_character) => (kind, arguments),
@@ -126,7 +126,7 @@ fn calls_in(place: &str, code: &str) -> Vec<Call> {
     found
 }
 
-/// A text that goes on in the next line behind a backslash, as it is meant.
+/// Joins the lines of a text that continues after a backslash.
 fn in_one_line(text: &str) -> String {
     let mut lines = text.split("\\\n");
     let first = lines.next().unwrap_or_default().to_owned();
@@ -137,7 +137,7 @@ fn is_name_character(letter: char) -> bool {
     letter.is_ascii_lowercase() || letter == '_' || letter == '$'
 }
 
-/// What stands between the commas of a call, up to its end.
+/// Returns the parts between the commas of a call, up to its end.
 fn arguments_of(text: &str) -> Vec<&str> {
     let (mut parts, mut begin, mut depth) = (Vec::new(), 0, 0);
     let (mut is_text, mut is_escaped) = (false, false);
@@ -162,7 +162,7 @@ fn arguments_of(text: &str) -> Vec<&str> {
     parts
 }
 
-/// The name of a field, of `name = …`, `%name` or `name`.
+/// Returns the name of a field, of `name = …`, `%name` or `name`.
 fn field(part: &str) -> Option<String> {
     if part.starts_with('"') || part.starts_with("target:") || part.contains("$(") {
         return None;
@@ -171,7 +171,7 @@ fn field(part: &str) -> Option<String> {
     Some(name.trim_start_matches(['%', '?']).to_owned())
 }
 
-/// Whether a message of the page is one that this pattern makes.
+/// Whether this pattern can produce the message of the page.
 fn fits(pattern: &str, message: &str) -> bool {
     let mut parts = pattern.split('{');
     let first = parts.next().unwrap_or_default();
@@ -190,13 +190,13 @@ fn fits(pattern: &str, message: &str) -> bool {
     rest.is_empty() || is_open
 }
 
-/// What stands below a heading, up to the next one.
+/// Returns the text below a heading, up to the next one.
 fn section<'a>(page: &'a str, heading: &str) -> &'a str {
     let (_, below) = page.split_once(&format!("{heading}\n")).expect(heading);
     below.split("\n#").next().unwrap_or_default()
 }
 
-/// Everything between back-ticks in the first column of a table.
+/// Returns everything between back-ticks in the first column of a table.
 fn first_column(text: &str) -> BTreeSet<&str> {
     let rows = text.lines().filter(|line| line.starts_with('|'));
     let columns = rows.filter_map(|line| line.split('|').nth(1));

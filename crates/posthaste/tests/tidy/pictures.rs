@@ -1,5 +1,4 @@
-//! Pictures are held to what they draw, and to being small, described in words, and fit for both
-//! themes.
+//! Pictures must match what they draw, be small, be described in words, and fit both themes.
 
 use std::collections::BTreeSet;
 
@@ -44,7 +43,7 @@ const STATES: [State; 12] = [
 #[test]
 fn the_state_diagram_shows_exactly_the_transitions() {
     let picture = read(&root().join("docs/pictures/states-of-a-job.svg"));
-    // An arrow, or a line of text that stands for several, says which ways it draws.
+    // An arrow, or a line of text for several, names the transitions that it draws.
     let mut drawn = BTreeSet::new();
     for part in picture.split("data-from=").skip(1) {
         let values: Vec<&str> = part.split('"').collect();
@@ -76,7 +75,7 @@ fn pictures_are_small_captioned_and_fit_both_themes() {
         for part in ["<title", "<desc", "(prefers-color-scheme:dark)", "card"] {
             assert!(text.contains(part), "{name} has no {part}");
         }
-        // Shown by a host of code, a picture may load nothing and run nothing.
+        // A picture that a code host shows may load and run nothing.
         for part in ["<script", "<image", "href=", "@import", "@font-face"] {
             assert!(!text.contains(part), "{name} has {part}");
         }

@@ -1,11 +1,11 @@
-//! Each alert and each finding leads to what to do.
+//! Each alert and each finding links to its remedy.
 
 use std::collections::BTreeSet;
 
 use super::{read, root};
 
-/// Lower case, blanks to lines, and nothing else that is not a letter: as pages name their
-/// headings.
+/// Returns the anchor of a heading: lower case, blanks become hyphens, and other punctuation is
+/// removed.
 fn anchor(heading: &str) -> String {
     let kept = |letter: &char| letter.is_alphanumeric() || "_- ".contains(*letter);
     let name: String = heading.to_lowercase().chars().filter(kept).collect();
@@ -18,7 +18,8 @@ fn headings(page: &str, level: &str) -> Vec<String> {
     lines.map(|heading| anchor(heading.trim())).collect()
 }
 
-/// The ids of findings, their levels and their meanings, as posthaste-observe declares them.
+/// Returns the ids of findings, their levels and their meanings, as posthaste-observe declares
+/// them.
 fn findings() -> Vec<(String, String, String)> {
     let text = read(&root().join("crates/posthaste-observe/src/finding.rs"));
     let (_, kinds) = text.split_once("\nkinds! {\n").unwrap();

@@ -1,4 +1,4 @@
-//! The web service that docs/guides/axum-sqlx.md explains.
+//! The web service in docs/guides/axum-sqlx.md.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ async fn the_tests_of_the_guide_pass() {
                    INSERT INTO account (name) VALUES ('Bob')";
     client.batch_execute(account).await.unwrap();
     let mut cargo = cargo();
-    // As the suite is built: with the features of one package everything would be built anew.
+    // Built like the suite: the features of a single package would rebuild everything.
     cargo.args(["test", "--quiet", "--workspace", "--all-features"]);
     cargo.args(["--example", "web"]).current_dir(root());
     let tested = cargo.env("DATABASE_URL", database.url()).output().unwrap();

@@ -14,7 +14,7 @@ async fn pair(store: &Store) -> anyhow::Result<(Vec<Claimed>, Claimed)> {
     Ok((jobs, first))
 }
 
-/// Exactly this many jobs are to come again, and then nothing is left.
+/// Checks that exactly this many jobs come again, and that none is left then.
 async fn come_again(store: &Store, jobs: usize) -> anyhow::Result<()> {
     let again = store.claim_all().await?;
     ensure!(
@@ -27,7 +27,7 @@ async fn come_again(store: &Store, jobs: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One job of a batch was given back; its worker then believes that it has finished all of it.
+/// One job of a batch was given back; its worker then acknowledges the whole batch.
 pub const SPLIT_BATCH: Scenario = Scenario::new("a batch that was split", |url| {
     async move {
         let store = Store::new(&url).await?;
@@ -63,7 +63,7 @@ pub const SPLITTING_BATCH: Scenario = Scenario::new("a batch that is being split
             store.finish(&jobs[1..]).await?;
             come_again(&store, 1).await?;
         }
-        // Undone, it splits nothing.
+        // A rolled-back split has no effect.
         let (jobs, first) = pair(&store).await?;
         splitter.say("BEGIN").await?;
         ensure!(splitter.settle(first, 8, 0).await?, "it was ours");
@@ -92,8 +92,7 @@ pub const BATCH_CLOSED_AGAIN: Scenario = Scenario::new("a batch that is closed a
     .boxed_local()
 });
 
-/// Jobs that nobody claims are moved to the overflow; their segment is reclaimed, and they come
-/// once.
+/// Unclaimed jobs are moved to the overflow; their segment is reclaimed, and they come once.
 pub const MOVED_TO_OVERFLOW: Scenario = Scenario::new("jobs moved to the overflow", |url| {
     async move {
         let store = Store::new(&url).await?;

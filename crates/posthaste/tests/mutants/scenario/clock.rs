@@ -1,4 +1,4 @@
-//! Clocks may cost latency, never a job: what enqueuers and the promoter know of each other.
+//! Clocks may cost latency, never a job: how enqueuers and the promoter coordinate.
 
 use anyhow::ensure;
 use futures_util::FutureExt;
@@ -8,9 +8,8 @@ use super::Scenario;
 use crate::mutants::gate;
 use crate::stress::store::Store;
 
-/// An enqueuer waits at gate 3 after its look at the clock, before it asks how far the promoter has
-/// looked; the publisher at gate 4 after it has its xid, as setval itself takes one before it
-/// writes.
+/// An enqueuer waits at gate 3 after it has read the clock, before it reads the promoter's horizon;
+/// the publisher at gate 4 after it has its xid, as setval itself takes one before it writes.
 const GATES: Edits<'static> = &[
     (
         "posthaste.promote_horizon() RETURNS timestamptz LANGUAGE plpgsql AS $f$\nDECLARE\n",
@@ -24,7 +23,7 @@ const GATES: Edits<'static> = &[
     ),
 ];
 
-/// Promotes and claims until nothing comes; all of these jobs must.
+/// Promotes and claims until nothing comes; all of these jobs must come.
 async fn come(store: &Store, jobs: usize) -> anyhow::Result<()> {
     for _ in 0..4 {
         store.promote(100).await?;
@@ -48,8 +47,8 @@ async fn park(store: Store, due: String) -> anyhow::Result<Store> {
     Ok(store)
 }
 
-/// A job becomes due after the promoter published how far it polls and before it polls, while its
-/// enqueuer stands between the clock and the question.
+/// A job becomes due after the promoter published its horizon and before it polls, while its
+/// enqueuer is between reading the clock and reading the horizon.
 pub const DUE_AFTER_PUBLISHING: Scenario =
     Scenario::new("due between publishing and promoting", |url| {
         async move {
@@ -82,14 +81,15 @@ pub const DUE_AFTER_PUBLISHING: Scenario =
     })
     .gated(GATES);
 
-/// An enqueuer gets its xid after the publisher got its own and asks before the publisher has
-/// written: its xid lies beyond the snapshot of the look, and is in no list of running ones.
+/// An enqueuer gets its xid after the publisher got its own and reads the horizon before the
+/// publisher has written: its xid is beyond the snapshot of the poll, and in no list of running
+/// ones.
 pub const XID_BEFORE_PROMOTER: Scenario =
     Scenario::new("an xid between those of publisher and promoter", |url| {
         async move {
             let store = Store::new(&url).await?;
-            // Anybody else's transaction that ends in between hides the moment: it is played until
-            // it was seen twice, or a busy server has hidden it again and again.
+            // An unrelated transaction that ends in between hides the moment: it is played until it
+            // was seen twice, or a busy server has hidden it repeatedly.
             let mut seen = 0;
             for _ in 0..40 {
                 if seen == 2 {
@@ -102,7 +102,7 @@ pub const XID_BEFORE_PROMOTER: Scenario =
                 let (due, published) = (store.clock(300).await?, store.clock(500).await?);
                 let enqueuer = tokio::spawn(park(enqueuer, due));
                 if !asking.reached_unless_ended(&enqueuer).await? {
-                    // It was due before it was enqueued, which no promoter is asked about.
+                    // It was due before it was enqueued; the horizon is not read for such a job.
                     asking.open().await?;
                     enqueuer.await??.say("COMMIT").await?;
                     come(&store, 2).await?;
@@ -138,8 +138,8 @@ pub const XID_BEFORE_PROMOTER: Scenario =
     })
     .gated(GATES);
 
-/// The clock was ahead when the promoter published, and has been set back: whatever is due by that
-/// runs early, by each path into the store, and nothing is lost.
+/// The clock was ahead when the promoter published, and has been set back: jobs that are due by
+/// that clock run early, by each path into the store, and none is lost.
 pub const CLOCK_STEPS_BACK: Scenario = Scenario::new("a clock that steps back", |url| {
     async move {
         let store = Store::new(&url).await?;
@@ -147,8 +147,7 @@ pub const CLOCK_STEPS_BACK: Scenario = Scenario::new("a clock that steps back", 
         store.enqueue("to be retried", 0).await?;
         let retried = store.claim(1).await?;
         ensure!(retried.len() == 1, "one job is due");
-        // The old segment keeps the far job; the new one gets a window up to a time that is yet to
-        // come.
+        // The old segment holds the far job; the new one gets a window up to a time in the future.
         let current = store.position("scheduled_current").await?;
         store
             .value::<i64>(
@@ -215,7 +214,7 @@ pub const CLOCK_WAS_AHEAD: Scenario =
             let again = store.claim_all().await?;
             ensure!(again.len() == 1, "nothing can wait yet: {again:?}");
             ensure!(again[0].attempt == 0, "a vain back-off: {again:?}");
-            // As it would be rescheduled by that clock.
+            // As that clock would reschedule it.
             let mut ahead = failed[1];
             ahead.attempt = 1;
             ensure!(store.settle(ahead, 1, 3_602_000).await?, "it was ours");
@@ -247,8 +246,8 @@ pub const CLOCK_WAS_AHEAD: Scenario =
         .boxed_local()
     });
 
-/// Expiry looks by a clock that is two hours ahead, which is then set right: what it closed is not
-/// handed out, although by now it has not expired.
+/// Expiry reads a clock that is two hours ahead and is then set right: jobs that it closed are not
+/// claimed, although they have not expired now.
 pub const EXPIRED_AHEAD_OF_TIME: Scenario = Scenario::new(
     "expiry by a clock that steps back",
     |url| {

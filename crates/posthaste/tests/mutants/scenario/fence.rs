@@ -1,4 +1,4 @@
-//! Fences: who may close a job.
+//! Fences: which claim may close a job.
 
 use anyhow::{Context, ensure};
 use futures_util::FutureExt;
@@ -6,8 +6,8 @@ use futures_util::FutureExt;
 use super::Scenario;
 use crate::stress::store::Store;
 
-/// A segment holds an acknowledgement that belongs to none of its jobs, as one that came late to a
-/// recycled slot would.
+/// A segment contains an acknowledgement of none of its jobs, like one that came late to a recycled
+/// slot.
 pub const FOREIGN_ACKNOWLEDGEMENT: Scenario = Scenario::new("a foreign acknowledgement", |url| {
     async move {
         let store = Store::new(&url).await?;
@@ -33,8 +33,8 @@ pub const FOREIGN_ACKNOWLEDGEMENT: Scenario = Scenario::new("a foreign acknowled
     .boxed_local()
 });
 
-/// A crash forgets a claim and the sequence steps back with it: another worker gets the same batch
-/// number while the first one lives.
+/// A crash loses a claim and the sequence steps back with it: another worker gets the same batch
+/// number while the first one is alive.
 pub const REUSED_NUMBER: Scenario = Scenario::new("a reused batch number", |url| {
     async move {
         let (late, other) = (Store::new(&url).await?, Store::new(&url).await?);
@@ -68,7 +68,7 @@ pub const REUSED_NUMBER: Scenario = Scenario::new("a reused batch number", |url|
     .boxed_local()
 });
 
-/// A consumer in SQL claims and gives back in one transaction, while others go on.
+/// A consumer in SQL claims and gives back in one transaction, while others continue.
 pub const CLAIM_AND_SETTLE_AT_ONCE: Scenario =
     Scenario::new("claim and settle in one transaction", |url| {
         async move {
@@ -82,8 +82,8 @@ pub const CLAIM_AND_SETTLE_AT_ONCE: Scenario =
                     .await?;
             }
             store.say("BEGIN ISOLATION LEVEL READ COMMITTED").await?;
-            // Fewer than asked for: their windows end here, and the next ones begin where these
-            // claims think they are.
+            // Fewer than requested: their windows end here, and the next ones begin where these
+            // claims assume they are.
             let mut jobs = store.claim_lane(0, 10).await?;
             other.say("SELECT pg_current_xact_id()").await?;
             jobs.extend(store.claim_lane(1, 10).await?);
@@ -103,7 +103,7 @@ pub const CLAIM_AND_SETTLE_AT_ONCE: Scenario =
         .boxed_local()
     });
 
-/// The answer to a claim is lost, and before anybody gives it back its jobs are moved to
+/// The answer to a claim is lost, and before the claim is given back its jobs are moved to
 /// `in_flight`.
 pub const IN_FLIGHT_AND_RELEASED: Scenario = Scenario::new("in flight, then released", |url| {
     async move {
@@ -130,7 +130,7 @@ pub const IN_FLIGHT_AND_RELEASED: Scenario = Scenario::new("in flight, then rele
     .boxed_local()
 });
 
-/// A worker's heartbeat comes between the leader's look and its decision.
+/// A worker's heartbeat comes between the leader's poll and its decision.
 pub const FRESH_HEARTBEAT: Scenario = Scenario::new("a worker with a fresh heartbeat", |url| {
     async move {
         let store = Store::new(&url).await?;

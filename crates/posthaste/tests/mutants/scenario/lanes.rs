@@ -1,4 +1,4 @@
-//! Lanes: what a claim costs, and where it leaves the cursor.
+//! Lanes: the cost of a claim, and where it leaves the cursor.
 
 use anyhow::{Context, ensure};
 use futures_util::FutureExt;
@@ -29,8 +29,8 @@ pub const LONG_WINDOW: Scenario = Scenario::new("a long window", |url| {
     .boxed_local()
 });
 
-/// Pages touched by a claim of ten jobs: the least of three, because the first one fills the caches
-/// of its session, as does one that comes after an ANALYZE by autovacuum.
+/// Returns the pages touched by a claim of ten jobs: the least of three, because the first claim
+/// fills the caches of its session, as does one after an ANALYZE by autovacuum.
 async fn cost(store: &Store) -> anyhow::Result<u64> {
     let mut least = u64::MAX;
     for _ in 0..3 {
@@ -54,7 +54,7 @@ async fn touched(store: &Store) -> anyhow::Result<u64> {
         .context("the plan tells its buffers")
 }
 
-/// Jobs of which the arguments fit into a claim's answer, and the names do not, are not in it.
+/// Jobs whose arguments fit into a claim's answer, and whose names do not, are not in it.
 pub const LONG_NAMES: Scenario = Scenario::new("jobs with long names", |url| {
     async move {
         let store = Store::new(&url).await?;
@@ -72,7 +72,7 @@ pub const LONG_NAMES: Scenario = Scenario::new("jobs with long names", |url| {
     .boxed_local()
 });
 
-/// While the slow one looks, which the gate holds up, a job comes and is claimed by somebody else.
+/// While the gate holds the slow claimer's poll, a job comes and another claimer claims it.
 async fn claimed_meanwhile(store: Store, slow: Store, gate: gate::Closed) -> anyhow::Result<()> {
     let look = tokio::spawn(async move { slow.claim(10).await });
     gate.reached().await?;
@@ -94,8 +94,8 @@ async fn claimed_meanwhile(store: Store, slow: Store, gate: gate::Closed) -> any
 /// Claims check a lane before they lock it.
 const CHECK_FIRST: (&str, &str) = ("IF cardinality(p_priorities) = 1 THEN", "IF false THEN");
 
-/// A slow look finds a lane empty; before it moves the cursor, a job comes and is claimed by
-/// somebody else.
+/// A slow poll finds a lane empty; before it moves the cursor, a job comes and another claimer
+/// claims it.
 pub const SLOW_EMPTY_SCAN: Scenario = Scenario::new("a slow scan of an empty lane", |url| {
     async move {
         let (store, slow) = (Store::new(&url).await?, Store::new(&url).await?);
@@ -113,7 +113,7 @@ pub const SLOW_EMPTY_SCAN: Scenario = Scenario::new("a slow scan of an empty lan
     ),
 ]);
 
-/// A claimer comes late to the lane's lock: another has claimed meanwhile, and more jobs have come.
+/// A claimer is late to lock the lane: another has claimed, and more jobs have come.
 pub const LATE_TO_THE_LOCK: Scenario =
     Scenario::new("a claim that waits for the lane's lock", |url| {
         async move {
@@ -147,8 +147,7 @@ pub const LATE_TO_THE_LOCK: Scenario =
         ),
     ]);
 
-/// Between a look's beginning and its sight of the cursor, a job comes and is claimed by somebody
-/// else.
+/// After a poll begins and before it reads the cursor, a job comes and another claimer claims it.
 pub const STALE_CURSOR_SNAPSHOT: Scenario =
     Scenario::new("a snapshot from before the cursor was read", |url| {
         async move {

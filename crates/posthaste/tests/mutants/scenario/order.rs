@@ -1,4 +1,4 @@
-//! Lines of ordering keys.
+//! Jobs that wait for the turn of their ordering key.
 
 use std::panic::AssertUnwindSafe;
 
@@ -8,8 +8,8 @@ use posthaste_testkit::connect;
 use super::Scenario;
 use crate::order::without_workers::Store;
 
-/// Forty jobs of one key, two of which are cancelled while they wait, with their slots emptied
-/// under them.
+/// Forty jobs of one key, two of which are cancelled while they wait, while their slots are
+/// emptied.
 pub const ORDERING: Scenario = Scenario::new("an ordering key whose slots are emptied", |url| {
     async move {
         let played = AssertUnwindSafe(ordering(url)).catch_unwind().await;
@@ -31,7 +31,7 @@ async fn ordering(url: String) -> anyhow::Result<()> {
         let job = job.ok_or_else(|| anyhow::anyhow!("nobody came where {id} was next"))?;
         anyhow::ensure!(job.id == id, "{} came where {id} was next", job.id);
         if n == 9 || n == 18 {
-            // One that is next, and one that is not yet.
+            // One that is next, and one that is not.
             let cancelled = ids[if n == 9 { 10 } else { 20 }];
             let cancel = "SELECT posthaste.cancel($1)";
             store.client.execute(cancel, &[&cancelled]).await?;
@@ -43,7 +43,7 @@ async fn ordering(url: String) -> anyhow::Result<()> {
             let carry = "SELECT posthaste.promote(100, true)";
             store.client.execute(carry, &[]).await?;
         }
-        // Others come while the key is taken.
+        // Other jobs come while the key is taken.
         if n % 3 == 0 && ids.len() < 40 {
             ids.push(store.enqueue(30).await);
         }

@@ -7,9 +7,9 @@ use super::Scenario;
 use crate::mutants::gate;
 use crate::stress::store::Store;
 
-/// Everything that is due is promoted and handed out, each job once.
+/// Checks that everything that is due is promoted and claimed, each job once.
 async fn all_come(store: &Store, jobs: usize, page: i32) -> anyhow::Result<()> {
-    // A few empty rounds more: a job must not come late, or twice.
+    // A few more empty rounds: a job must not come late, or twice.
     for _ in 0..jobs / usize::try_from(page)? + 6 {
         store.promote(page).await?;
     }
@@ -22,7 +22,7 @@ async fn all_come(store: &Store, jobs: usize, page: i32) -> anyhow::Result<()> {
     store.finish(&come).await
 }
 
-/// An enqueuer has read which scheduled segment is current and is then held up until that one is
+/// An enqueuer has read which scheduled segment is current and is then held until that one is
 /// truncated.
 pub const CLOSED_SCHEDULED_SEGMENT: Scenario = Scenario::new(
     "a scheduled segment that closes meanwhile",
@@ -51,8 +51,8 @@ pub const CLOSED_SCHEDULED_SEGMENT: Scenario = Scenario::new(
      IF",
 )]);
 
-/// The transaction that truncated a scheduled slot is lost after its setval: the slot comes round
-/// again with its old rows and pages.
+/// The transaction that truncated a scheduled slot is lost after its setval: the slot is reused
+/// with its old rows and pages.
 pub const LOST_TRUNCATION: Scenario = Scenario::new("a lost truncation", |url| {
     async move {
         let store = Store::new(&url).await?;
@@ -62,8 +62,8 @@ pub const LOST_TRUNCATION: Scenario = Scenario::new("a lost truncation", |url| {
                 store.enqueue(name, 40).await?;
             }
             store.until(&store.clock(60).await?).await?;
-            // Once is enough. A slow look, which moves the cursor, would find them at the second
-            // one even in a slot that was never emptied.
+            // One promotion is enough. The second would be a slow poll, which moves the cursor, and
+            // would find them even in a slot that was never emptied.
             store.promote(50).await?;
             let come = store.claim_all().await?;
             ensure!(come.len() == 10, "{} jobs of 10 are promoted", come.len());
@@ -78,7 +78,7 @@ pub const LOST_TRUNCATION: Scenario = Scenario::new("a lost truncation", |url| {
                 );
                 store.say("ROLLBACK").await?;
             }
-            // On to the third segment, which is in the slot of the first, and no further.
+            // Advances to the third segment, which is in the slot of the first, and no further.
             for _ in 0..6 {
                 if name != "second" || store.position("scheduled_low").await? == 2 {
                     break;
@@ -140,7 +140,7 @@ pub const LATE_COMMITS: Scenario = Scenario::new("late commits of scheduled jobs
                 "COMMIT"
             };
             late[order].say(commit).await?;
-            // In between the promoter moves on, or does not.
+            // In between the promoter advances, or does not.
             if at % 2 == 0 {
                 store.enqueue("between", 20).await?;
                 store.until(&store.clock(30).await?).await?;
@@ -152,8 +152,8 @@ pub const LATE_COMMITS: Scenario = Scenario::new("late commits of scheduled jobs
     .boxed_local()
 });
 
-/// A slot that began with small rows and went on with large ones is left and truncated all the
-/// same, but not before what waits in it was carried over.
+/// A slot that began with small rows and continued with large ones is left and truncated like
+/// others, but not before its waiting jobs were carried over.
 pub const UNEVEN_SLOT: Scenario = Scenario::new("a slot of uneven rows", |url| {
     async move {
         let store = Store::new(&url).await?;

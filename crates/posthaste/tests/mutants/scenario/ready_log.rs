@@ -1,4 +1,4 @@
-//! The ready log: the one that enqueues while segments are rotated, sealed and truncated.
+//! The ready log: enqueues while segments are rotated, sealed and truncated.
 
 use anyhow::ensure;
 use futures_util::FutureExt;
@@ -7,7 +7,7 @@ use super::Scenario;
 use crate::mutants::{gate, script::Edits};
 use crate::stress::store::Store;
 
-/// Gate 1 stands where an enqueuer has read which segment is current; on both paths.
+/// Gate 1 is after an enqueuer has read which segment is current; on both paths.
 const AFTER_THE_LOOK: Edits<'_> = &[
     (
         "(SELECT pg_sequence_last_value('posthaste.ready_current'::regclass) AS g OFFSET 0)",
@@ -21,8 +21,8 @@ const AFTER_THE_LOOK: Edits<'_> = &[
     ),
 ];
 
-/// An enqueuer, on either path, is held up at a gate while its segment is left and sealed; its job
-/// must be handed out nevertheless.
+/// An enqueuer, on either path, is held at a gate while its segment is left and sealed; its job
+/// must be claimed nevertheless.
 async fn sealed_at(url: String, number: i32) -> anyhow::Result<()> {
     let store = Store::new(&url).await?;
     for sql in [
@@ -51,16 +51,16 @@ async fn sealed_at(url: String, number: i32) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// An enqueuer has read which segment is current and is then held up until that one is sealed; on
-/// both paths.
+/// An enqueuer has read which segment is current and is then held until that one is sealed; on both
+/// paths.
 pub const SEALED_BEFORE_THE_LOCK: Scenario =
     Scenario::new("sealed between the check and the lock", |url| {
         sealed_at(url, 1).boxed_local()
     })
     .gated(AFTER_THE_LOOK);
 
-/// A statement has entered its segment and has not written its first row, so that it has no lock on
-/// the slot's table; on both paths.
+/// A statement has entered its segment and has not written its first row, so it has no lock on the
+/// slot's table; on both paths.
 pub const SEALED_BEFORE_THE_ROW: Scenario =
     Scenario::new("sealed between the lock and the row", |url| {
         sealed_at(url, 6).boxed_local()
@@ -77,7 +77,7 @@ pub const SEALED_BEFORE_THE_ROW: Scenario =
         ),
     ]);
 
-/// Transactions with jobs in a segment, on both paths, are open, or prepared, while somebody tries
+/// Transactions with jobs in a segment, on both paths, are open, or prepared, while a leader tries
 /// to seal it.
 pub const SEALED_UNDER_AN_OPEN_TRANSACTION: Scenario =
     Scenario::new("an open transaction in the segment", |url| {
@@ -116,14 +116,14 @@ pub const SEALED_UNDER_AN_OPEN_TRANSACTION: Scenario =
         .boxed_local()
     });
 
-/// A job runs so long that the ready log fills; then it ends, and its segment is truncated while
-/// others enqueue.
+/// A job runs for so long that the ready log fills; then it ends, and its segment is truncated
+/// while others enqueue.
 pub const FULL_READY_LOG: Scenario = Scenario::new("a full ready log", |url| {
     async move {
         let store = Store::new(&url).await?;
         store.enqueue("long", 0).await?;
         let long = store.claim(1).await?;
-        // The fourth would come round to the slot of the long one.
+        // The fourth would reuse the slot of the long one.
         for _ in 0..4 {
             store.rotate().await?;
             while store.seal().await? {}

@@ -1,4 +1,4 @@
-//! Processes of one site and of others, come to a store that changes its server.
+//! Processes of one site and of others connect to a store that changes its server.
 
 use anyhow::ensure;
 use futures_util::FutureExt;
@@ -12,23 +12,22 @@ pub const SITES: Scenario = Scenario::new("sites", |url| admitted(url).boxed_loc
 /// A copy that is taken over.
 pub const ADOPTED: Scenario = Scenario::new("an adoption", |url| adopted(url).boxed_local());
 
-/// What a process of a site says when it connects.
+/// What a process of a site sends when it connects.
 const BY_A: (Option<&str>, &[&str]) = (None, &["a:1/app"]);
 const BY_B: (Option<&str>, &[&str]) = (None, &["b:1/app"]);
 const BY_C: (Option<&str>, &[&str]) = (None, &["c:1/app"]);
 const PRODUCTION: (Option<&str>, &[&str]) = (Some("production"), &["a:1/app"]);
 const STAGING: (Option<&str>, &[&str]) = (Some("staging"), &["a:1/app"]);
 
-/// As the store would remember another server: one that crashed or was promoted since, or was
-/// copied.
+/// The life of another server, as stored: one that crashed or was promoted since, or was copied.
 const ANOTHER_LIFE: &str = "UPDATE posthaste.site SET life = life - 1";
-/// One that was stopped in good order.
+/// The state of a server that was stopped cleanly.
 const RESTARTED: &str = "UPDATE posthaste.site SET started = started - interval '1 s'";
 
 async fn admitted(url: String) -> anyhow::Result<()> {
     let client = connect(&url).await?;
     comes(&client, BY_A, true, "the first").await?;
-    // The same server by another address, which counts from then on.
+    // The same server by another address, which is admitted from then on.
     comes(&client, BY_B, true, "another address").await?;
     client.batch_execute(ANOTHER_LIFE).await?;
     comes(&client, BY_C, false, "a copy").await?;
@@ -45,7 +44,7 @@ async fn admitted(url: String) -> anyhow::Result<()> {
     names(&client).await
 }
 
-/// A process that was admitted goes on by any address, as long as nobody declared it dead.
+/// An admitted process continues by any address, until it is declared dead.
 async fn follows(client: &Client) -> anyhow::Result<()> {
     let register = "SELECT o_worker, o_registered::text
                       FROM posthaste.register('w', '{}', NULL, '{a:1/app}')";
@@ -94,7 +93,8 @@ async fn names(client: &Client) -> anyhow::Result<()> {
     comes(client, STAGING, false, "a name that is new, in a copy").await
 }
 
-/// A refused process leaves a note alone: it is no worker, and its address is not known.
+/// A refused process leaves only a note of its refusal: no worker is registered, and its address is
+/// not stored as one of the site.
 async fn leaves_no_trace(client: &Client) -> anyhow::Result<()> {
     let register = "SELECT o_refused FROM posthaste.register('w', '{}', NULL, '{c:1/app}')";
     let refused: Option<String> = client.query_one(register, &[]).await?.get(0);

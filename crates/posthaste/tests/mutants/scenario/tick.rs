@@ -6,13 +6,13 @@ use tokio_postgres::Client;
 
 use super::Scenario;
 
-/// Two leaders come with the same tick: one after the other, and while the first has not committed.
+/// Two leaders enqueue the same tick: one after the other, and while the first has not committed.
 pub const TICK: Scenario =
     Scenario::new("two leaders and one tick", |url| ticked(url).boxed_local());
 
 async fn ticked(url: String) -> anyhow::Result<()> {
     let (one, other) = (connect(&url).await?, connect(&url).await?);
-    // Nobody waits for anybody.
+    // No statement waits for another.
     other.batch_execute("SET lock_timeout = '2s'").await?;
     one.batch_execute(
         "INSERT INTO posthaste.periodic (name, schedule, job, next_at) \
@@ -41,7 +41,7 @@ async fn ticked(url: String) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Comes with the tick of this year; how many jobs it made.
+/// Enqueues the tick of this year; returns the number of jobs.
 async fn tick(client: &Client, year: i32) -> anyhow::Result<i64> {
     let next = year + 1;
     let sql = format!(
