@@ -89,7 +89,7 @@ impl Registration {
         self.worker().await
     }
 
-    /// The current identity, `None` if there is none.
+    /// Returns the current identity, `None` if there is none.
     pub(crate) fn known(&self) -> Option<Arc<Identity>> {
         self.identity.borrow().clone()
     }

@@ -26,7 +26,7 @@ pub struct Backoff {
 }
 
 impl Default for Backoff {
-    /// From one second to one hour: 25 attempts take approximately half a day.
+    /// Returns a back-off from one second to one hour: 25 attempts take approximately half a day.
     fn default() -> Self {
         Self {
             base: Duration::from_secs(1),

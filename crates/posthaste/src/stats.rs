@@ -57,7 +57,7 @@ impl Sums {
         }
     }
 
-    /// The sums that are stored by kind, with their names in `posthaste.stats_delta`.
+    /// Returns the sums that are stored by kind, with their names in `posthaste.stats_delta`.
     fn each(&self) -> [(&'static str, i64); 3] {
         [
             ("completed_total", self.done),
@@ -66,7 +66,7 @@ impl Sums {
         ]
     }
 
-    /// The sums that are stored by queue, because queues are fewer.
+    /// Returns the sums that are stored by queue, because queues are fewer.
     fn queue_totals(&self) -> [(&'static str, i64); 2] {
         [
             ("started_total", self.started),

@@ -13,7 +13,7 @@ use crate::support::{SOON, all_done, count, hand, migrated, quick, worker};
 /// More open batches than the server has room for locks.
 const BATCHES: i64 = 4_000;
 
-/// A server with the smallest lock table on which posthaste is expected to work.
+/// Starts a server with the smallest lock table on which posthaste is expected to work.
 fn server(version: PgVersion) -> PgServer {
     let settings = [
         ("max_connections", "30"),

@@ -11,7 +11,7 @@ use tokio_postgres::Client;
 
 use crate::support::{all_done, counting, database};
 
-/// A version that differs from this one by these numbers.
+/// Returns a version that differs from this one by these numbers.
 fn version(minor: i32, patch: i32) -> String {
     let ours: Vec<i32> = env!("CARGO_PKG_VERSION")
         .split('.')

@@ -240,7 +240,7 @@ impl MutantResult {
         self.by_stress.is_kill() || self.by_scenario.as_ref().is_some_and(Run::is_kill)
     }
 
-    /// One line.
+    /// Describes the result in one line.
     fn describe(&self) -> String {
         let by_scenario = self.by_scenario.as_ref();
         let head = match (

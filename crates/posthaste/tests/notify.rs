@@ -33,7 +33,7 @@ async fn sleeper(db: &TestDb, poll_interval: Duration) -> (WorkerHandle, Unbound
     telling(worker.notifier(listener, NoTls).config(sleeping)).await
 }
 
-/// The bits of the queues whose notifications are on.
+/// Returns the bits of the queues whose notifications are on.
 async fn notified(client: &Client) -> i64 {
     number(client, "SELECT posthaste.listeners() & -2").await
 }
@@ -81,8 +81,8 @@ async fn listener(db: &TestDb) -> (Client, UnboundedReceiver<(String, String)>) 
     (client, incoming)
 }
 
-/// A database in which the watch over sleeping queues finds nothing: only a notification wakes a
-/// queue that has slept for eight times its poll interval.
+/// Creates a database in which the watch over sleeping queues finds nothing: only a notification
+/// wakes a queue that has slept for eight times its poll interval.
 async fn blind(version: PgVersion) -> TestDb {
     let db = database(version).await;
     let client = db.client().await.unwrap();

@@ -11,7 +11,8 @@ fn keyed(key: &str) -> NewJob {
     NewJob::new("n", &json!({})).unwrap().unique_key(key)
 }
 
-/// The other transaction stays open: a statement that waited for it would wait forever.
+/// Enqueues without waiting, while the other transaction stays open: a statement that waited for it
+/// would wait forever.
 async fn at_once(tx: &Transaction<'_>, key: &str) -> Result<Option<JobId>, posthaste::Error> {
     let job = keyed(key);
     let answer = tokio::time::timeout(SOON, enqueue_nowait(tx, &job));

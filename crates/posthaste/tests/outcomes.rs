@@ -237,7 +237,7 @@ async fn the_stored_error_includes_every_cause() {
     worker.stop().await.unwrap();
 }
 
-/// A pool for a database that does not exist.
+/// Creates a pool for a database that does not exist.
 fn absent(url: &str) -> deadpool_postgres::Pool {
     let mut config: tokio_postgres::Config = url.parse().unwrap();
     config.dbname("absent").password("geheim");

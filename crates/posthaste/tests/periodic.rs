@@ -14,7 +14,7 @@ use crate::support::{SOON, database, number, quick, quick_queue, unfinished};
 
 type Seen = Arc<Mutex<BTreeMap<String, Vec<String>>>>;
 
-/// A builder whose handler records the tick of each job by the job's name.
+/// Returns a builder whose handler records the tick of each job by the job's name.
 fn noting(pool: &deadpool_postgres::Pool, seen: &Seen) -> WorkerBuilder {
     let seen = Arc::clone(seen);
     Worker::builder(pool.clone())
@@ -101,7 +101,7 @@ async fn ticks_are_enqueued_once_across_leaders() {
     }
 }
 
-/// The statement that a leader sends for the tick of this year.
+/// Returns the statement that a leader sends for the tick of this year.
 fn new_year(year: i32) -> String {
     let next = year + 1;
     format!(

@@ -32,7 +32,7 @@ async fn segments(client: &Client) -> (i64, i64, i64) {
     (row.get(0), row.get(1), row.get(2))
 }
 
-/// The bytes of all relations of the store.
+/// Returns the bytes of all relations of the store.
 async fn bytes(client: &Client) -> i64 {
     client
         .query_one(

@@ -134,7 +134,7 @@ const ROLES: [&str; 3] = [
     "posthaste_observer",
 ];
 
-/// A migrated database with the roles.
+/// Creates a migrated database with the roles.
 async fn with_roles(version: PgVersion) -> TestDb {
     let db = database(version).await;
     posthaste::grant_roles(&mut db.client().await.unwrap())
@@ -223,7 +223,7 @@ fn may_move(role: &str, sequence: &str, verb: &str) -> bool {
     }
 }
 
-/// Every relation of the schema in the catalogue: a new one cannot be missed.
+/// Returns every relation of the schema in the catalogue: a new one cannot be missed.
 async fn relations(client: &Client, kinds: &str) -> Vec<String> {
     client
         .query(
@@ -238,7 +238,7 @@ async fn relations(client: &Client, kinds: &str) -> Vec<String> {
         .collect()
 }
 
-/// A column that a statement may set.
+/// Returns a column that a statement may set.
 async fn column(client: &Client, table: &str) -> String {
     let settable = "SELECT quote_ident(attname) FROM pg_attribute
                      WHERE attrelid = to_regclass('posthaste.' || $1) AND attnum > 0

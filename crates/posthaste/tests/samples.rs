@@ -22,7 +22,7 @@ async fn samples(client: &Client, span: i32) -> i64 {
     number(client, &sql).await
 }
 
-/// The state of a queue in the newest sample.
+/// Returns the state of a queue in the newest sample.
 async fn newest(client: &Client, span: i16, queue: &str) -> (i64, i64, Option<f64>) {
     let sql = "SELECT come, available, oldest FROM posthaste.sample
                 WHERE span = $1 AND queue = $2 ORDER BY at DESC LIMIT 1";

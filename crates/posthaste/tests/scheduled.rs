@@ -62,7 +62,7 @@ async fn each_job_runs_once_and_never_early(version: PgVersion) -> anyhow::Resul
     Ok(())
 }
 
-/// A worker that records each run, and whether the job was due.
+/// Starts a worker that records each run, and whether the job was due.
 async fn watching(pool: &deadpool_postgres::Pool, runs: &Runs) -> posthaste::WorkerHandle {
     let runs = Arc::clone(runs);
     support::worker(pool)

@@ -18,7 +18,7 @@ impl Consumer for Nothing {
     fn abort(&self) {}
 }
 
-/// A worker without a database.
+/// Creates a worker without a database.
 fn builder() -> WorkerBuilder {
     let manager = Manager::new(tokio_postgres::Config::new(), tokio_postgres::NoTls);
     Worker::builder(Pool::builder(manager).build().unwrap())

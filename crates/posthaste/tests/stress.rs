@@ -122,7 +122,8 @@ fn heed(stress: &Stress, ended: Result<Result<(), String>, tokio::task::JoinErro
     }
 }
 
-/// A server that does not wait for the disk: this tests concurrency. Other tests cover crashes.
+/// Returns a server that does not wait for the disk: this tests concurrency. Other tests cover
+/// crashes.
 pub fn server(version: PgVersion) -> &'static PgServer {
     static SERVERS: [OnceLock<PgServer>; 2] = [OnceLock::new(), OnceLock::new()];
     SERVERS[usize::from(version == PgVersion::V18)].get_or_init(|| {

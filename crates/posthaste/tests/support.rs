@@ -45,7 +45,7 @@ pub async fn migrated(server: &PgServer) -> TestDb {
     copy.expect("a migrated database").greeted(GREETING)
 }
 
-/// A worker on this pool whose intervals are short enough for tests.
+/// Returns a worker on this pool whose intervals are short enough for tests.
 pub fn worker(pool: &Pool) -> WorkerBuilder {
     Worker::builder(pool.clone()).config(quick())
 }
@@ -70,7 +70,7 @@ const QUICK: Backoff = Backoff {
     cap: Duration::from_millis(100),
 };
 
-/// The queue `default`, four jobs at once, with that back-off.
+/// Returns the queue `default`, four jobs at once, with that back-off.
 pub fn quick_queue() -> QueueConfig {
     QueueConfig {
         backoff: QUICK,
@@ -93,7 +93,7 @@ pub async fn telling(worker: WorkerBuilder) -> (WorkerHandle, UnboundedReceiver<
     (worker, started)
 }
 
-/// A worker whose jobs are done at once, and their number.
+/// Starts a worker whose jobs are done at once; returns it and its count of jobs.
 pub async fn counting(db: &TestDb) -> (WorkerHandle, Arc<AtomicUsize>) {
     let runs = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&runs);
@@ -125,8 +125,8 @@ pub async fn number(client: &Client, sql: &str) -> i64 {
         .expect("a number")
 }
 
-/// A handler's run that completes its job in a transaction and commits when it is released. The
-/// transaction outlives the attempt: a separate task keeps it open beyond the timeout.
+/// Completes the job of a run in a transaction, which commits when it is released. The transaction
+/// outlives the attempt: a separate task keeps it open beyond the timeout.
 pub async fn completed_when(
     mut released: watch::Receiver<bool>,
     pool: Pool,

@@ -85,8 +85,8 @@ async fn every_store_statement_is_used_and_prepares_on_every_version() {
     }
 }
 
-/// The statements of the libraries' stores: files with their names, and one-line statements, which
-/// are in the code, without names.
+/// Returns the statements of the libraries' stores: files with their names, and one-line
+/// statements, which are in the code, without names.
 pub fn statements() -> Vec<(String, String)> {
     let stores = LIBRARIES.map(|library| format!("{library}/src/store"));
     let written = stores.iter().flat_map(|store| files(store, &["sql"]));
@@ -317,7 +317,7 @@ fn no_file_mentions_unfinished_tasks() {
     );
 }
 
-/// The root of the workspace.
+/// Returns the root of the workspace.
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../..")
@@ -336,14 +336,14 @@ fn shown(file: &Path) -> String {
         .to_string()
 }
 
-/// The files of all crates with these extensions.
+/// Returns the files of all crates with these extensions.
 pub fn code(extensions: &[&str]) -> Vec<PathBuf> {
     let mut all = files("crates", extensions);
     all.extend(files("lab", extensions));
     all
 }
 
-/// The files below a folder of the workspace with these extensions, sorted by name.
+/// Returns the files below a folder of the workspace with these extensions, sorted by name.
 pub fn files(folder: &str, extensions: &[&str]) -> Vec<PathBuf> {
     let mut found = Vec::new();
     collect(&root().join(folder), &mut found);
@@ -355,7 +355,7 @@ pub fn files(folder: &str, extensions: &[&str]) -> Vec<PathBuf> {
     found
 }
 
-/// The code of the libraries.
+/// Returns the code of the libraries.
 fn library_sources() -> impl Iterator<Item = PathBuf> {
     let folders = LIBRARIES.iter().map(|library| format!("{library}/src"));
     folders.flat_map(|folder| sources(&folder, &["rs"]))

@@ -53,7 +53,7 @@ fn soon() -> Timestamp {
     Timestamp::now() + SignedDuration::from_millis(300)
 }
 
-/// A worker that runs any job; a job whose name begins with "again" fails at first.
+/// Starts a worker that runs any job; a job whose name begins with "again" fails at first.
 async fn start(db: &TestDb, seen: &Seen) -> WorkerHandle {
     let seen = seen.clone();
     worker(&db.pool(4).unwrap())

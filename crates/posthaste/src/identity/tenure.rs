@@ -20,7 +20,7 @@ impl Moment {
         }
     }
 
-    /// The longer of the two elapsed times.
+    /// Returns the longer of the two elapsed times.
     fn elapsed(self) -> Duration {
         let by_wall = self.wall.elapsed().unwrap_or_default();
         self.steady.elapsed().max(by_wall)
@@ -37,7 +37,7 @@ pub(crate) struct Tenure {
 }
 
 impl Tenure {
-    /// The tenure of a worker whose registration was sent at this moment.
+    /// Creates the tenure of a worker whose registration was sent at this moment.
     pub(crate) fn new(rescue_after: Duration, sent: Moment) -> Self {
         Self {
             rescue_after,

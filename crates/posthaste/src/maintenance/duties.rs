@@ -201,7 +201,7 @@ impl Duty {
         self
     }
 
-    /// The shortest pause after it; zero if it runs in each round.
+    /// Returns the shortest pause after it; zero if it runs in each round.
     pub fn every(&self, config: &Config) -> Duration {
         match self.every {
             Every::Round => Duration::ZERO,
@@ -280,7 +280,7 @@ impl Duties {
         }
     }
 
-    /// The pause until the next round.
+    /// Returns the pause until the next round.
     fn pause(&self, shortest: Duration) -> Duration {
         let until_round = self.round_at.saturating_duration_since(Instant::now());
         let pause = until_round.max(Duration::from_millis(1));
@@ -290,9 +290,9 @@ impl Duties {
         }
     }
 
-    /// The pause until the next whole round, which grows while there is no work. Jobs that are
-    /// enqueued and worked only need a new segment now and then; a segment that took some time to
-    /// fill may take an eighth longer.
+    /// Returns the pause until the next whole round, which grows while there is no work. Jobs that
+    /// are enqueued and worked only need a new segment now and then; a segment that took some time
+    /// to fill may take an eighth longer.
     fn rest(&self, shortest: Duration) -> Duration {
         (self.did_at.elapsed() / 8).clamp(shortest, shortest * LONGEST_PAUSE)
     }
@@ -343,7 +343,7 @@ impl Duties {
         did(did_something)
     }
 
-    /// The database decides whether this minute's sample is missing.
+    /// Takes the sample of this minute, unless the database has it.
     async fn take_sample(&mut self, leader: &Maintenance) -> Outcome {
         if self.sample_waits(Instant::now()) {
             return Outcome {

@@ -54,10 +54,11 @@ impl Seen {
 }
 
 impl Liveness {
-    /// A worker is dead when this leader saw no heartbeat for `rescue_after`. Old time stamps do
-    /// not count, so no worker is rescued because of an outage of the database. Time in which the
-    /// server was suspended does not count either: the duration of a poll is excluded, and the time
-    /// between two polls counts only up to its usual length.
+    /// Watches the heartbeats and rescues the jobs of dead workers. A worker is dead when this
+    /// leader saw no heartbeat for `rescue_after`. Old time stamps do not count, so no worker is
+    /// rescued because of an outage of the database. Time in which the server was suspended does
+    /// not count either: the duration of a poll is excluded, and the time between two polls counts
+    /// only up to its usual length.
     pub(super) async fn watch(&mut self, link: &ReconnectingClient, config: &Config) {
         let longest = LONGEST_PAUSE * config.maintenance_interval;
         let longest = longest.max(config.rescue_after / 6);

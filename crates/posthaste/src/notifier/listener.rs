@@ -49,7 +49,7 @@ pub(super) async fn open(
 }
 
 impl Listener {
-    /// The bits of the engine's queues.
+    /// Returns the bits of the engine's queues.
     pub(crate) fn bits(&self) -> &[i64] {
         &self.bits
     }

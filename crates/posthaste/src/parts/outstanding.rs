@@ -19,12 +19,12 @@ pub(crate) struct Outstanding {
 }
 
 impl Outstanding {
-    /// The number of jobs that were delivered and are not settled.
+    /// Returns the number of jobs that were delivered and are not settled.
     pub(crate) fn outstanding(&self) -> usize {
         self.outstanding.load(Ordering::SeqCst)
     }
 
-    /// The number of jobs that run or are being acknowledged. It excludes jobs whose
+    /// Returns the number of jobs that run or are being acknowledged. It excludes jobs whose
     /// acknowledgements wait separately, perhaps for a user's open transaction: a quarantined job
     /// that must run alone would wait for that transaction.
     pub(crate) fn in_hand(&self) -> usize {

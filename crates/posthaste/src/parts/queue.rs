@@ -48,7 +48,7 @@ impl QueueState {
         }
     }
 
-    /// The known priorities in the order of claiming: the lowest number first.
+    /// Returns the known priorities in the order of claiming: the lowest number first.
     pub(crate) fn priorities(&self) -> Vec<i32> {
         self.lanes.lock().clone()
     }

@@ -207,7 +207,7 @@ fn field(
     Ok(bits)
 }
 
-/// A number without a sign, of at most nine digits.
+/// Parses a number without a sign, of at most nine digits.
 fn digits(text: &str) -> Option<u32> {
     let is_number = text.len() <= 9 && text.bytes().all(|one| one.is_ascii_digit());
     text.parse().ok().filter(|_| is_number)

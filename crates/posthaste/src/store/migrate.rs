@@ -264,7 +264,7 @@ fn is_served(schema: Option<[u32; 3]>, ours: Option<[u32; 3]>) -> bool {
     }
 }
 
-/// Major, minor and patch.
+/// Parses major, minor and patch.
 fn number(version: &str) -> Option<[u32; 3]> {
     let (released, _) = version.split_once(['-', '+']).unwrap_or((version, ""));
     let mut parts = released.split('.').map(|part| part.parse().ok());

@@ -97,7 +97,7 @@ impl<S> Context<S> {
         self.run.delivery_id
     }
 
-    /// The worker's endpoints that accept no jobs.
+    /// Returns the worker's endpoints that accept no jobs.
     #[cfg(feature = "http")]
     pub(crate) fn failing_endpoints(&self) -> &FailingEndpoints {
         &self.run.failing

@@ -150,7 +150,7 @@ impl Handlers {
         run.await
     }
 
-    /// The longest timeout that any handler has set.
+    /// Returns the longest timeout that any handler has set.
     pub(crate) fn longest_timeout(&self) -> Option<Duration> {
         let settings = self.all.iter().map(|handler| handler.settings);
         settings.filter_map(|settings| settings.timeout).max()

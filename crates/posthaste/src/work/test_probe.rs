@@ -35,7 +35,7 @@ impl TestProbe {
         (Self { ran, left }, runs)
     }
 
-    /// The number of jobs that may still be taken.
+    /// Returns the number of jobs that may still be taken.
     pub(crate) fn left(&self) -> usize {
         self.left.load(Ordering::SeqCst)
     }

@@ -268,7 +268,7 @@ type Shown = (
     Option<String>,
 );
 
-/// The row of a job in the view.
+/// Returns the row of a job in the view.
 fn describe(id: i64, job: &Job) -> Shown {
     let state = match job.state {
         State::Scheduled | State::Retrying if job.attempt > 0 => "retrying",

@@ -39,7 +39,7 @@ struct Played {
 }
 
 impl Played {
-    /// A worker with a notifier and ordinary settings, which retries soon.
+    /// Starts a worker with a notifier and ordinary settings, which retries soon.
     async fn new() -> Self {
         let db = database(PgVersion::any()).await;
         let client = db.client().await.unwrap();

@@ -70,7 +70,7 @@ async fn jobs_with_invalid_text_in_a_sql_ascii_database_are_isolated_and_ended()
     worker.stop().await.unwrap();
 }
 
-/// A job that breaks its claim, in the middle of innocent jobs.
+/// Plays a job that breaks its claim, in the middle of innocent jobs.
 async fn unreadable(bomb: &str) {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();

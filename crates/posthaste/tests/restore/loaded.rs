@@ -74,7 +74,7 @@ fn dump(server: &PgServer, name: &str, words: &[&str]) -> anyhow::Result<std::pa
     Ok(to)
 }
 
-/// Most of them report errors: tables that have one row each already have one here.
+/// Loads a copy. Most tools report errors: tables that have one row each already have one here.
 fn load(way: Way, from: (&PgServer, &str), to: (&PgServer, &str)) -> anyhow::Result<()> {
     let (dumped, read) = match way {
         Way::Restore(how) => {

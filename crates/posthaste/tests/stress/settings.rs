@@ -29,7 +29,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// The run of `cargo test`. `POSTHASTE_STRESS_SECONDS` makes it longer.
+    /// Returns the run of `cargo test`. `POSTHASTE_STRESS_SECONDS` makes it longer.
     pub fn full() -> Self {
         let seconds = std::env::var("POSTHASTE_STRESS_SECONDS")
             .ok()
@@ -50,7 +50,7 @@ impl Settings {
         }
     }
 
-    /// The run that must detect mutants.
+    /// Returns the run that must detect mutants.
     pub fn short() -> Self {
         Self {
             produce: Duration::from_millis(3500),

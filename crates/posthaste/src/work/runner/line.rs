@@ -24,8 +24,9 @@ impl Runner {
         self.line.lock()
     }
 
-    /// The length of the line for the duration of the last runs; 0 if that is at most one job per
-    /// slot, or if a handler has a concurrency limit, whose waiting jobs could fill the line.
+    /// Returns the length of the line for the duration of the last runs; 0 if that is at most one
+    /// job per slot, or if a handler has a concurrency limit, whose waiting jobs could fill the
+    /// line.
     pub(super) fn ahead(&self) -> usize {
         if self.limited.is_some() {
             return 0;

@@ -89,8 +89,8 @@ impl Store {
         Ok(())
     }
 
-    /// The promoter follows a clock that is ahead, and all jobs come early; then the clock is set
-    /// back, and later jobs wait again.
+    /// Lets the promoter follow a clock that is ahead, so that all jobs come early; then sets the
+    /// clock back, and later jobs wait again.
     pub(super) async fn step_back(&mut self, book: &mut Book) -> ModelResult {
         self.one_scheduled_slot().await?;
         let ahead = "SELECT setval('posthaste.promote_horizon',

@@ -72,7 +72,7 @@ pub const LONG_NAMES: Scenario = Scenario::new("jobs with long names", |url| {
     .boxed_local()
 });
 
-/// While the gate holds the slow claimer's poll, a job comes and another claimer claims it.
+/// Lets a job come and be claimed by another while the gate holds the slow claimer's poll.
 async fn claimed_meanwhile(store: Store, slow: Store, gate: gate::Closed) -> anyhow::Result<()> {
     let look = tokio::spawn(async move { slow.claim(10).await });
     gate.reached().await?;

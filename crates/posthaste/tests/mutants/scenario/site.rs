@@ -44,7 +44,7 @@ async fn admitted(url: String) -> anyhow::Result<()> {
     names(&client).await
 }
 
-/// An admitted process continues by any address, until it is declared dead.
+/// Checks that an admitted process continues by any address, until it is declared dead.
 async fn follows(client: &Client) -> anyhow::Result<()> {
     let register = "SELECT o_worker, o_registered::text
                       FROM posthaste.register('w', '{}', NULL, '{a:1/app}')";
@@ -93,8 +93,8 @@ async fn names(client: &Client) -> anyhow::Result<()> {
     comes(client, STAGING, false, "a name that is new, in a copy").await
 }
 
-/// A refused process leaves only a note of its refusal: no worker is registered, and its address is
-/// not stored as one of the site.
+/// Checks that a refused process leaves only a note of its refusal: no worker is registered, and
+/// its address is not stored as one of the site.
 async fn leaves_no_trace(client: &Client) -> anyhow::Result<()> {
     let register = "SELECT o_refused FROM posthaste.register('w', '{}', NULL, '{c:1/app}')";
     let refused: Option<String> = client.query_one(register, &[]).await?.get(0);
