@@ -82,10 +82,10 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "a chunk is compared with what comes after it was read",
         file: "copier.rs",
         edits: &[(
-            "            current.seen.push((xid, touched));",
+            "            current.changes.push((xid, touched));",
             "            let mut reading = current.reading.iter();\n            \
              if !(BUG && reading.any(|one| !one.page.is_finished())) {\n                \
-             current.seen.push((xid, touched));\n            }",
+             current.changes.push((xid, touched));\n            }",
         )],
         test: "capture::copies::copies_beside_writers_never_deliver_older_rows_after_newer_ones",
     },

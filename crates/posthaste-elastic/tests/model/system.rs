@@ -1,5 +1,5 @@
-//! The executors, the store, and the faults between them, as stateright explores them. They are in
-//! one file, because each action is read beside the state that it makes.
+//! In one file, because each action is read beside the state that it makes: the executors, the
+//! store, and the faults between them, as stateright explores them.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -1,5 +1,5 @@
-//! BullMQ: jobs as its Node client adds them to Redis. One file, so that the encoding and the tests
-//! that compare it are together.
+//! BullMQ: jobs as its Node client adds them to Redis. In one file, because the encoding and the
+//! tests that compare it belong together.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Write as _;
