@@ -140,7 +140,7 @@ impl Direct {
         };
         let (index, longest) = (Arc::clone(&self.index), self.budget * OUTLIVES);
         let is_filled = Arc::clone(&self.is_filled);
-        // In a task of its own: dropping a write midway may leave an answer pending on its
+        // In a separate task: dropping a write midway may leave an answer pending on its
         // connection.
         let written = tokio::spawn(async move {
             let _slot = slot;

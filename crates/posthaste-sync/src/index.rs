@@ -1,4 +1,4 @@
-//! The interface of a search index. Each kind of index has a file of its own.
+//! The interface of a search index. Each kind of index has its file.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -159,7 +159,7 @@ async fn copies_beside_writers_never_deliver_older_rows_after_newer_ones() {
         assert_eq!(stale, 0, "of {reads}");
         assert_eq!(i64::try_from(reads), Ok(rows));
         let ids: HashSet<&str> = jobs.iter().map(|job| &*job.id).collect();
-        assert_eq!(ids.len(), jobs.len(), "each event has an id of its own");
+        assert_eq!(ids.len(), jobs.len(), "two events share an id");
         assert!(reads > 20_000, "{reads}");
         assert_eq!(have, there_are(&world).await);
         let rate = |number: f64| number / took.as_secs_f64();

@@ -44,7 +44,7 @@ impl Store {
         self.programs().await
     }
 
-    /// Requires two data nodes: with one, a write that waits for a second copy waits in vain.
+    /// Requires two data nodes: with one, a write that waits for a second copy never completes.
     async fn places(&self, index: &str) -> Result<(), Failure> {
         match self.client.data_nodes().await {
             Ok(0 | 1) => Err(unfit(

@@ -126,7 +126,7 @@ const DECIDES: &str = "BEGIN; SET LOCAL row_security = off; SET LOCAL timezone =
      SET LOCAL lc_monetary = 'C'; SET LOCAL xmlbinary = 'base64'; \
      SET LOCAL quote_all_identifiers = off";
 
-/// Runs a query that decides what is done, on a connection of the pool in a transaction of its own.
+/// Runs a query that decides what is done, on a connection of the pool in a separate transaction.
 /// Sends all statements at once. Fails on a standby.
 pub(super) async fn ask(
     pool: &Connections,
