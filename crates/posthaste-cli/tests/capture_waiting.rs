@@ -51,6 +51,28 @@ impl Surfaces {
         Ok(status[0].clone())
     }
 
+    /// Requires that all interfaces show a problem without this secret in it.
+    async fn hide(&self, secret: &str) -> anyhow::Result<()> {
+        let commands: [&[&str]; 5] = [
+            &["capture", "status"],
+            &["capture", "status", "--json"],
+            &["status"],
+            &["status", "--json"],
+            &["doctor"],
+        ];
+        for command in commands {
+            let text = self.answer(command).await?;
+            let is_hidden = text.contains("password=***") && !text.contains(secret);
+            ensure!(is_hidden, "{command:?}: {text}");
+        }
+        let is_hidden = async || {
+            let page = got(&self.console, "/captures").await?.1;
+            ensure!(!page.contains(secret), "{page}");
+            Ok(page.contains("password=***"))
+        };
+        eventually(BOUND, "the console hides the secret", is_hidden).await
+    }
+
     /// Waits until all interfaces show the capture in this state.
     async fn all_show(&self, state: &str) -> anyhow::Result<()> {
         eventually(BOUND, &format!("all show {state}"), async || {
@@ -122,10 +144,11 @@ async fn every_surface_shows_captures_that_wait_for_their_destination() -> anyho
     for shown in [&text, &page] {
         ensure!(shown.contains(problem), "{problem} is not in {shown}");
     }
-    // The capture has waited for longer.
+    // The capture has waited for longer, and the destination quoted a secret.
     client
         .batch_execute(
-            "UPDATE posthaste.capture SET indirect_since = indirect_since - interval '1 min'",
+            "UPDATE posthaste.capture SET indirect_since = indirect_since - interval '1 min',
+                    path_problem = path_problem || ' password=swordfish'",
         )
         .await?;
     for command in ["status", "doctor"] {
@@ -133,6 +156,7 @@ async fn every_surface_shows_captures_that_wait_for_their_destination() -> anyho
         let is_found = text.contains("capture.waiting") && text.contains(problem);
         ensure!(is_found, "{command}: {text}");
     }
+    surfaces.hide("swordfish").await?;
 
     redis.restart()?;
     surfaces.all_show("direct").await?;

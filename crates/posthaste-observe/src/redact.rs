@@ -8,6 +8,8 @@ mod text;
 
 use std::sync::LazyLock;
 
+use posthaste_capture::Overview;
+
 pub use address::address_passwords;
 pub use keys::Secrets;
 pub use statement::statement;
@@ -17,4 +19,17 @@ static USUAL: LazyLock<Secrets> = LazyLock::new(Secrets::default);
 /// Replaces secrets by `***` in an error or another text from outside.
 pub fn error_text(text: &str) -> String {
     USUAL.hide(text).into_owned()
+}
+
+/// Hides secrets in the errors of a capture: a destination may quote what was sent to it.
+pub fn capture_errors(capture: &mut Overview) {
+    let Overview {
+        stopped,
+        copy_problem,
+        path_problem,
+        ..
+    } = capture;
+    for error in [stopped, copy_problem, path_problem] {
+        *error = error.take().map(|error| error_text(&error));
+    }
 }

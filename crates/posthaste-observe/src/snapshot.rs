@@ -13,7 +13,7 @@ use crate::facts::{
     StoreState, Sync, Window, Worker,
 };
 use crate::format::seconds;
-use crate::redact::{error_text, statement};
+use crate::redact::{capture_errors, error_text, statement};
 use crate::sums::Sums;
 use crate::thresholds::Thresholds;
 
@@ -102,11 +102,7 @@ impl Snapshot {
         for problem in syncs.flat_map(|one| one.problems_mut()) {
             problem.reason = error_text(&problem.reason);
         }
-        for capture in &mut self.captures {
-            for reason in [&mut capture.stopped, &mut capture.copy_problem] {
-                *reason = reason.take().map(|reason| error_text(&reason));
-            }
-        }
+        self.captures.iter_mut().for_each(capture_errors);
         for holder in &mut self.holders {
             holder.query = holder.query.as_deref().map(statement);
         }

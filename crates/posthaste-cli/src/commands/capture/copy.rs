@@ -5,6 +5,7 @@ use std::fmt;
 use anyhow::{Context as _, anyhow, bail};
 use posthaste_capture::{Copying, TableName, cancel_copy, copies};
 use posthaste_observe::format::counted;
+use posthaste_observe::redact::error_text;
 use serde::Serialize;
 
 use crate::captures::Config;
@@ -92,6 +93,9 @@ pub(super) async fn copy(
     }
     if !arguments.progress {
         found.truncate(1);
+    }
+    for copy in &mut found {
+        copy.problem = copy.problem.take().map(|error| error_text(&error));
     }
     let found: Vec<_> = found.into_iter().map(Shown).collect();
     terminal.results(&found, "nothing was copied")

@@ -6,6 +6,7 @@ use std::fmt;
 use anyhow::anyhow;
 use posthaste_capture::{Event, Gap, Overview, accept};
 use posthaste_observe::format::{age, counted};
+use posthaste_observe::redact;
 use serde::Serialize;
 
 use crate::captures::Config;
@@ -163,7 +164,8 @@ pub(super) async fn preview(
 
 pub(super) async fn status(database: &Database, terminal: &Terminal) -> anyhow::Result<()> {
     let client = database.address().connect().await?;
-    let captures = posthaste_capture::overviews(&client).await?;
+    let mut captures = posthaste_capture::overviews(&client).await?;
+    captures.iter_mut().for_each(redact::capture_errors);
     let captures: Vec<_> = captures.into_iter().map(Shown).collect();
     terminal.results(&captures, "no capture is installed")
 }
