@@ -11,6 +11,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$PWD/.tools/bin:$PATH:$HOME/.cargo/bin"
 exec </dev/null
+# Tests of a terminal start the shell of this variable: here too the one that CI has.
+unset SHELL
 
 profile=default
 # Of the versions of PostgreSQL a claim is tried on the newest, unless it depends on the version.

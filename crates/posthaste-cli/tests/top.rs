@@ -98,7 +98,8 @@ impl Screen {
         let _ = std::fs::remove_file(folder.join("record"));
         let size = "stty cols 120 rows 40; tty >tty";
         std::fs::write(folder.join("run"), format!("{size}\n{shell}"))?;
-        let terminal = r#"exec script -qefc "sh run $*" record <keys"#;
+        // Ctrl-C must not reach a second shell, which would not handle it.
+        let terminal = r#"exec script -qefc "exec sh run $*" record <keys"#;
         let arguments = [&["top"][..], options].concat();
         let mut command = stage.through("sh", terminal, &arguments);
         command.env("DATABASE_URL", database.url());
