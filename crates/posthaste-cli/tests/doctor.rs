@@ -263,7 +263,7 @@ async fn doctor_reports_store_problems() -> anyhow::Result<()> {
         .good()?;
     client
         .batch_execute(
-            "SELECT setval('posthaste.job_id', 1, false); SELECT posthaste.lock_out(true)",
+            "SELECT setval('posthaste.job_id', 1, false); SELECT posthaste.lock_out_workers(true)",
         )
         .await?;
     let report = ask(&stage, db.url()).await?;

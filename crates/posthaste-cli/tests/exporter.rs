@@ -159,7 +159,7 @@ async fn uncounted_jobs_are_reported_until_counted() -> anyhow::Result<()> {
     let (_, text) = got(&root, "/metrics").await?;
     let shown = (value(&text, available), value(&text, found));
     assert_eq!(shown, (Some(20_000.0), Some(1.0)));
-    let count = "SELECT posthaste.account(20000, 1000, 65536) IS NULL";
+    let count = "SELECT posthaste.count_new_jobs(20000, 1000, 65536) IS NULL";
     while client.query_one(count, &[]).await?.get(0) {}
     eventually(BOUND, "all of them are shown", async || {
         let (_, text) = got(&root, "/metrics").await?;

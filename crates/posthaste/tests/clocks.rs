@@ -443,7 +443,9 @@ async fn nothing_for_ever(version: PgVersion) -> anyhow::Result<()> {
         takes_lease(&other).await?,
         "nobody takes the lease for a year"
     );
-    let found: i64 = one.value("SELECT posthaste.mend_times()", &[]).await?;
+    let found: i64 = one
+        .value("SELECT posthaste.correct_future_times()", &[])
+        .await?;
     assert!(found >= 6, "{found} times were set right");
     let ahead = "WITH now AS MATERIALIZED (SELECT clock_timestamp() AS at)
         SELECT EXISTS (SELECT FROM posthaste.worker, now WHERE greatest(seen_at, stopped_at) > at)
@@ -454,7 +456,9 @@ async fn nothing_for_ever(version: PgVersion) -> anyhow::Result<()> {
         OR EXISTS (SELECT FROM posthaste.bulk_action, now WHERE driven_until > at)
         OR pg_sequence_last_value('posthaste.listeners_until') > extract(epoch FROM now()) + 31";
     assert!(!is(&one.client, ahead).await?, "something is still ahead");
-    let again: i64 = one.value("SELECT posthaste.mend_times()", &[]).await?;
+    let again: i64 = one
+        .value("SELECT posthaste.correct_future_times()", &[])
+        .await?;
     assert_eq!(again, 0, "there is nothing more to be set right");
     ran::count("clocks", 1);
     Ok(())

@@ -212,7 +212,7 @@ async fn claim_and_close(client: &Client, worker: i64, claims: i32, jobs: i32) {
 
 /// Counts all jobs, as the leader does.
 async fn account(client: &Client) {
-    let sql = "SELECT posthaste.account(5000, 250, 65536) IS NULL";
+    let sql = "SELECT posthaste.count_new_jobs(5000, 250, 65536) IS NULL";
     while client.query_one(sql, &[]).await.unwrap().get::<_, bool>(0) {}
 }
 
@@ -340,7 +340,7 @@ async fn a_leader_with_nothing_to_count_writes_nothing() {
         .unwrap();
     account(&client).await;
     client
-        .batch_execute("BEGIN; SELECT posthaste.account(5000, 250, 65536)")
+        .batch_execute("BEGIN; SELECT posthaste.count_new_jobs(5000, 250, 65536)")
         .await
         .unwrap();
     let sql = "SELECT pg_current_xact_id_if_assigned()::text";

@@ -241,7 +241,7 @@ const PRODUCED: [&str; 23] = [
      CREATE TABLE part_a PARTITION OF part DEFAULT; SELECT posthaste.sync_table('part')",
     "INSERT INTO part VALUES ('a', 'x'), ('b', 'y'); UPDATE part SET body = 'z'",
     "UPDATE part SET id = 'c' WHERE id = 'a'; DELETE FROM part WHERE id = 'b'; TRUNCATE part",
-    "SELECT posthaste.stand_alone()",
+    "SELECT posthaste.begin_single_statement()",
 ];
 
 /// Functions that only these sessions reach.

@@ -124,7 +124,7 @@ async fn worker_deaths_and_missing_confirmations_are_recorded() {
         let awaits = "ARRAY[4::smallint], NULL, NULL, ARRAY[clock_timestamp()], NULL, NULL";
         fence.settle(&client, id, awaits).await;
         client
-            .batch_execute("SELECT posthaste.overdue(10)")
+            .batch_execute("SELECT posthaste.retry_overdue(10)")
             .await
             .unwrap();
         assert_eq!(outcomes(id).await, [("retried".to_owned(), None)]);

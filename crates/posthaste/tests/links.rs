@@ -114,7 +114,7 @@ async fn a_lost_answer_delays_later_requests_by_seconds_at_most() {
     // its connection.
     for (statement, cause, within) in [
         (
-            "posthaste.discover(",
+            "posthaste.discover_priorities(",
             "SELECT posthaste.enqueue('n', priority => 77)",
             10,
         ),

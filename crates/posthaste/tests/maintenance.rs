@@ -11,7 +11,7 @@ use crate::stress::store::Store;
 use crate::support::{SOON, all_done, database, quick, unfinished, worker};
 
 /// A duty that runs until the test releases it, like one that reads whole slots.
-const SLOW_DUTY: &str = "CREATE OR REPLACE FUNCTION posthaste.overdue(p_limit integer)
+const SLOW_DUTY: &str = "CREATE OR REPLACE FUNCTION posthaste.retry_overdue(p_limit integer)
 RETURNS bigint LANGUAGE plpgsql AS $f$
 BEGIN
   WHILE NOT pg_try_advisory_xact_lock(7, 1) LOOP PERFORM pg_sleep(0.01); END LOOP;
@@ -36,7 +36,7 @@ async fn scheduled_jobs_are_promoted_during_other_duties() {
     // The start of the transaction identifies the run of the duty.
     let under_way = "SELECT max(xact_start)::text FROM pg_stat_activity
                       WHERE datname = current_database() AND state = 'active'
-                        AND query LIKE '%posthaste.overdue(%' AND pid <> pg_backend_pid()";
+                        AND query LIKE '%posthaste.retry_overdue(%' AND pid <> pg_backend_pid()";
     let mut began = None;
     eventually(SOON, "the slow duty is under way", async || {
         began = client

@@ -382,8 +382,8 @@ async fn the_promoter_sleeps_until_the_next_job_is_due() {
         let db = database(version).await;
         let client = db.client().await.unwrap();
         let milliseconds = async || -> Option<i64> {
-            let sql =
-                "SELECT (extract(epoch FROM posthaste.due_in(interval '10 s')) * 1000)::bigint";
+            let sql = "SELECT (extract(epoch FROM posthaste.time_until_due(interval '10 s')) \
+                         * 1000)::bigint";
             client.query_one(sql, &[]).await.unwrap().get(0)
         };
         assert_eq!(milliseconds().await, None);

@@ -93,7 +93,10 @@ async fn interrupted_rebases_roll_back_and_can_be_repeated() {
         store.enqueue_many("open", 10).await.unwrap();
         let done = store.claim(4).await.unwrap();
         store.done(&done).await.unwrap();
-        store.say("SELECT posthaste.lock_out(true)").await.unwrap();
+        store
+            .say("SELECT posthaste.lock_out_workers(true)")
+            .await
+            .unwrap();
         // Everything is done but the commit: cursors have moved, and they do not roll back.
         store
             .say("BEGIN; SELECT posthaste.rebase(); ROLLBACK")
@@ -132,7 +135,10 @@ async fn enqueue_tolerates_cursors_from_two_moments() {
     store.enqueue_many("open", 2).await.unwrap();
     store.enqueue("open", 0).await.unwrap();
     store.enqueue("open", 3_600_000).await.unwrap();
-    store.say("SELECT posthaste.lock_out(true)").await.unwrap();
+    store
+        .say("SELECT posthaste.lock_out_workers(true)")
+        .await
+        .unwrap();
     assert_eq!(rebase(&mut client, false).await.unwrap(), 4);
     let store = Store::new(db.url()).await.unwrap();
     assert_eq!(store.claim_all().await.unwrap().len(), 3);
@@ -275,14 +281,17 @@ async fn job_ids_in_history_are_not_reused() {
             };
             fence.settle(&client, id, ends).await;
             client
-                .batch_execute("DELETE FROM posthaste.dead; SELECT posthaste.lock_out(true)")
+                .batch_execute(
+                    "DELETE FROM posthaste.dead; SELECT posthaste.lock_out_workers(true)",
+                )
                 .await
                 .unwrap();
             assert_eq!(rebase(&mut client, false).await.unwrap(), 0);
             let delivery = "SELECT posthaste.delivery_id($1)::text";
             let before: String = client.query_one(delivery, &[&id]).await.unwrap().get(0);
             // No slot contains it by now.
-            let restored = "SELECT setval('posthaste.job_id', 1); SELECT posthaste.lock_out(true)";
+            let restored = "SELECT setval('posthaste.job_id', 1);
+                            SELECT posthaste.lock_out_workers(true)";
             client.batch_execute(restored).await.unwrap();
             assert_eq!(rebase(&mut client, false).await.unwrap(), 0);
             let next = id_of(&client, "SELECT posthaste.enqueue('x')").await;

@@ -125,4 +125,4 @@ SELECT coalesce(sum(n), 0)::bigint AS done FROM claim, closed WHERE rest = '{}';
 
 -- What the leader does about four times a second, in larger steps.
 -- name: account
-SELECT posthaste.account(100000, 125, 8388608) IS NULL AS more;
+SELECT posthaste.count_new_jobs(100000, 125, 8388608) IS NULL AS more;

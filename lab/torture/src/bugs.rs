@@ -122,8 +122,8 @@ pub const BUGS: &[Bug] = &[
     Bug::in_store(
         "a retry forgets its attempts",
         &[(
-            "posthaste.again(j, s.slot, v.due, b.attempt, 0::smallint, v.error) a",
-            "posthaste.again(j, s.slot, v.due, 0, 0::smallint, v.error) a",
+            "posthaste.reschedule_row(j, s.slot, v.due, b.attempt, 0::smallint, v.error) a",
+            "posthaste.reschedule_row(j, s.slot, v.due, 0, 0::smallint, v.error) a",
         )],
         &[Rule::Attempts],
     ),
@@ -182,8 +182,8 @@ pub const BUGS: &[Bug] = &[
     Bug::in_store(
         "a key that is taken counts as free",
         &[(
-            "WHERE NOT EXISTS (SELECT FROM posthaste.stand(k.key) s WHERE NOT s.is_free)",
-            "WHERE true",
+            "NOT EXISTS (SELECT FROM posthaste.ordering_position(k.key) s WHERE NOT s.is_free)",
+            "true",
         )],
         &[Rule::H5],
     ),
@@ -207,7 +207,10 @@ pub const BUGS: &[Bug] = &[
     .while_idle(),
     Bug::in_store(
         "a step back is not followed",
-        &[("RETURN posthaste.step_back(v_now);", "RETURN false;")],
+        &[(
+            "RETURN posthaste.return_to_earlier_segment(v_now);",
+            "RETURN false;",
+        )],
         &[Rule::Due, Rule::Attempts],
     )
     .clocked(&[(Kind::ClockStep, 2)]),

@@ -16,7 +16,7 @@ const UNCONFIRMED: &str = "SELECT (pg_catalog.pg_current_wal_lsn() \
 const STORED: &str = "SELECT coalesce(sum(pg_catalog.pg_total_relation_size(\
      i.inhrelid::regclass))::bigint, 0::bigint) AS bytes FROM pg_catalog.pg_inherits i \
      WHERE i.inhparent = 'posthaste.store'::regclass::oid";
-const READING_AT: &str = "SELECT posthaste.reading_at() AS place";
+const READING_AT: &str = "SELECT posthaste.segment_positions() AS place";
 const SET_PATH: &str = "UPDATE posthaste.capture SET path = $3::text, indirect_since = \
      CASE WHEN $3::text <> 'direct'::text \
           THEN coalesce(indirect_since, clock_timestamp()) END, \

@@ -1,7 +1,7 @@
 -- Who waits for its turn of an ordering key ($1), the next first: those that have a place in the
 -- order, after the one whose turn it is.
 WITH stand AS MATERIALIZED (
-  SELECT coalesce((SELECT s.turn FROM posthaste.stand($1::text) s), -1::bigint) AS turn
+  SELECT coalesce((SELECT s.turn FROM posthaste.ordering_position($1::text) s), -1::bigint) AS turn
 )
 SELECT w.id, w.name, w.queue, w.enqueued_at FROM (
   (SELECT r.turn, r.id, r.name, coalesce(r.own_queue, r.queue) AS queue, r.enqueued_at

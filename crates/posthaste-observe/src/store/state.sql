@@ -17,5 +17,5 @@ SELECT CASE WHEN NOT pg_is_in_recovery()
           (SELECT max(w.seen_at) FROM posthaste.worker w)) - clock_timestamp()), 0::numeric)::bigint
          AS seconds_ahead,
        coalesce(extract(epoch FROM clock_timestamp()
-                                   - (SELECT l.steady FROM posthaste.leader l)), 0::numeric)::bigint
+                                   - (SELECT l.retention_clock FROM posthaste.leader l)), 0::numeric)::bigint
          AS seconds_jumped

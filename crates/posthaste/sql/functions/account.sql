@@ -57,7 +57,7 @@ $f$;
 -- may have written something.
 CREATE OR REPLACE FUNCTION posthaste.rows_written() RETURNS text LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp AS $f$
-  SELECT concat(posthaste.reading_at(), ' ', CASE
+  SELECT concat(posthaste.segment_positions(), ' ', CASE
     WHEN current_setting('track_counts')::boolean THEN
       (SELECT sum(pg_stat_get_tuples_inserted(to_regclass('posthaste.' || t || '_' || k)))
          FROM unnest('{ready,claim,batch_done,job_done,scheduled,left,stats_delta}'::text[]) t,
@@ -68,7 +68,7 @@ $f$;
 -- Run by the leader: counts new jobs, at most about p_limit. Returns NULL if there are more, else
 -- the result of rows_written() before. The leader passes it as p_written next time: if nothing was
 -- written since, nothing is read.
-CREATE OR REPLACE FUNCTION posthaste.account(
+CREATE OR REPLACE FUNCTION posthaste.count_new_jobs(
   p_limit integer, p_step integer, p_bytes bigint, p_written text DEFAULT '')
 RETURNS text LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off

@@ -85,7 +85,7 @@ BEGIN
       current_setting('transaction_isolation')
       USING ERRCODE = 'invalid_transaction_state';
   END IF;
-  PERFORM posthaste.bound_answers();
+  PERFORM posthaste.limit_send_time();
   -- A job that moves between two attempts is found by the second. Only the first waits for locks:
   -- the promoter's, then lanes in the order in which claims take them. The second already holds
   -- some and would wait in another order.

@@ -16,22 +16,22 @@ CREATE OR REPLACE FUNCTION posthaste.claim_0(
 LANGUAGE plpgsql AS $f$
 DECLARE
   w posthaste.lane_window := posthaste.window_0(p_queue, p_priority, p_now);
-  v_reach record;
+  v_extent record;
 BEGIN
   LOOP
-    v_reach := posthaste.reach_0(p_queue, p_priority, w, p_limit, p_bytes, p_expired);
-    EXIT WHEN v_reach.o_n > 0;
+    v_extent := posthaste.batch_extent_0(p_queue, p_priority, w, p_limit, p_bytes, p_expired);
+    EXIT WHEN v_extent.o_n > 0;
     -- nothing is left, or what is left has not expired
-    IF w.is_fresh OR v_reach.o_xid IS NOT NULL THEN
+    IF w.is_fresh OR v_extent.o_xid IS NOT NULL THEN
       RETURN;
     END IF;
     w := posthaste.next_window(w, p_now);
   END LOOP;
-  o_n := v_reach.o_n; o_bytes := v_reach.o_bytes; o_mixed := v_reach.o_mixed;
+  o_n := v_extent.o_n; o_bytes := v_extent.o_bytes; o_mixed := v_extent.o_mixed;
   INSERT INTO posthaste.claim_0 (batch, worker, queue, priority, token, lo, hi, from_xid, from_id,
       to_xid, to_id, n, exhausted)
   VALUES (nextval('posthaste.batch_id'), p_worker, p_queue, p_priority, p_token, w.lo, w.hi,
-          w.at_xid, w.at_id, v_reach.o_xid, v_reach.o_id, o_n,
+          w.at_xid, w.at_id, v_extent.o_xid, v_extent.o_id, o_n,
           o_n < p_limit AND o_bytes < p_bytes AND NOT p_expired)
   RETURNING batch, exhausted AND w.is_fresh INTO o_batch, o_last;
   IF NOT o_mixed AND EXISTS (SELECT FROM posthaste.closed_unclaimed_0) THEN
@@ -64,7 +64,7 @@ END $f$;
 -- The jobs of a batch as they are handed out, without those that are closed already when it is
 -- mixed.
 -- repeat: slots 0..5
-CREATE OR REPLACE FUNCTION posthaste.handed_out_0(p_batch bigint, p_token uuid, p_mixed boolean)
+CREATE OR REPLACE FUNCTION posthaste.batch_jobs_0(p_batch bigint, p_token uuid, p_mixed boolean)
 RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
   SELECT r.slot, p_batch, r.id, r.enqueued_at, r.scheduled_at, r.expires_at, r.priority, r.attempt,
          r.max_attempts, r.crashes,
@@ -78,7 +78,7 @@ $f$;
 -- The same jobs, of a batch of which none is closed, if their rows have at most p_bytes in all;
 -- otherwise none.
 -- repeat: slots 0..5
-CREATE OR REPLACE FUNCTION posthaste.handed_out_short_0(
+CREATE OR REPLACE FUNCTION posthaste.batch_jobs_if_small_0(
   p_batch bigint, p_token uuid, p_bytes integer)
 RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
   SELECT r.slot, p_batch, r.id, r.enqueued_at, r.scheduled_at, r.expires_at, r.priority, r.attempt,
@@ -93,7 +93,7 @@ $f$;
 
 -- The same of a batch of one job, which is its last row: at half of the cost.
 -- repeat: slots 0..5
-CREATE OR REPLACE FUNCTION posthaste.handed_out_one_0(
+CREATE OR REPLACE FUNCTION posthaste.batch_job_0(
   p_batch bigint, p_token uuid, p_bytes integer)
 RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
   SELECT r.slot, p_batch, r.id, r.enqueued_at, r.scheduled_at, r.expires_at, r.priority, r.attempt,
@@ -173,9 +173,9 @@ BEGIN
     RETURN;
   END IF;
   IF v_queue.rate IS NOT NULL THEN
-    v_left := least(v_left, posthaste.allowance(v_queue));
+    v_left := least(v_left, posthaste.claimable_jobs(v_queue));
     IF v_left = 0 THEN
-      v_more.batch := posthaste.until_next(v_queue);
+      v_more.batch := posthaste.wait_until_next(v_queue);
       RETURN NEXT v_more;
       RETURN;
     END IF;
@@ -189,7 +189,7 @@ BEGIN
       v_is_held := pg_try_advisory_xact_lock(1885893475, posthaste.lane_key(p_queue, v_priority));
     END IF;
     IF NOT v_is_held THEN
-      CONTINUE WHEN NOT posthaste.sees(p_queue, v_priority, p_worker);
+      CONTINUE WHEN NOT posthaste.lane_has_work(p_queue, v_priority, p_worker);
       PERFORM posthaste.hold_lane(p_queue, v_priority);
     END IF;
     -- From here on nobody moves a job of the lane, and all slots are read as of one moment: what is
@@ -221,15 +221,15 @@ BEGIN
             -- repeat: slots 0..5
             WHEN 0 /*slot*/ THEN
               IF p_answer IS NULL THEN
-                RETURN QUERY SELECT * FROM posthaste.handed_out_0(b.o_batch, p_token, b.o_mixed) h;
+                RETURN QUERY SELECT * FROM posthaste.batch_jobs_0(b.o_batch, p_token, b.o_mixed) h;
               ELSIF v_is_sent AND b.o_n = 1 THEN
                 RETURN QUERY
-                  SELECT * FROM posthaste.handed_out_one_0(b.o_batch, p_token, v_share) h;
+                  SELECT * FROM posthaste.batch_job_0(b.o_batch, p_token, v_share) h;
               ELSIF v_is_sent THEN
                 RETURN QUERY
-                  SELECT * FROM posthaste.handed_out_short_0(b.o_batch, p_token, v_share) h;
+                  SELECT * FROM posthaste.batch_jobs_if_small_0(b.o_batch, p_token, v_share) h;
               ELSE
-                PERFORM FROM posthaste.handed_out_0(b.o_batch, p_token, true) h;
+                PERFORM FROM posthaste.batch_jobs_0(b.o_batch, p_token, true) h;
               END IF;
             -- end
           END CASE;
@@ -252,7 +252,7 @@ BEGIN
         IF v_rows > 0 THEN
           v_left := v_left - v_rows; v_taken := v_taken + v_rows;
           IF v_queue.rate IS NOT NULL THEN
-            PERFORM posthaste.use_up(v_queue, v_rows);
+            PERFORM posthaste.consume_rate(v_queue, v_rows);
           END IF;
           v_bytes := v_bytes - b.o_bytes;
           EXIT WHEN b.o_last OR v_left <= 0 OR v_bytes <= 0;
@@ -282,7 +282,7 @@ BEGIN
     END LOOP;
     -- What was walked in vain is passed over from now on.
     IF v_is_held AND v_taken = 0 AND clock_timestamp() - v_begun > interval '2 ms' THEN
-      PERFORM posthaste.sees(p_queue, v_priority, p_worker);
+      PERFORM posthaste.lane_has_work(p_queue, v_priority, p_worker);
     END IF;
     v_lanes := v_lanes + 1;
     IF v_lanes = 100 THEN v_more.batch := 0; RETURN NEXT v_more; RETURN; END IF;
@@ -305,7 +305,7 @@ BEGIN
   -- Of a worker that was declared dead they are quarantined.
   IF cardinality(p_priorities) > 100
      OR NOT EXISTS (SELECT FROM posthaste.worker WHERE id = p_worker AND stopped_at IS NULL
-                       AND posthaste.is_here(identity)) THEN
+                       AND posthaste.is_this_store(identity)) THEN
     RETURN;
   END IF;
   FOREACH v_priority IN ARRAY p_priorities LOOP
@@ -341,7 +341,7 @@ DECLARE
   v_split boolean;  -- some of the batch are closed
 BEGIN
   IF NOT EXISTS (SELECT FROM posthaste.worker WHERE id = p_worker AND stopped_at IS NULL
-      AND posthaste.is_here(identity)) THEN
+      AND posthaste.is_this_store(identity)) THEN
     RETURN;
   END IF;
   RETURN QUERY
@@ -358,7 +358,7 @@ BEGIN
       WHEN 0 /*slot*/ THEN
         CONTINUE WHEN EXISTS (SELECT FROM posthaste.batch_done_0 w WHERE w.batch = p_batches[i]);
         v_split := EXISTS (SELECT FROM posthaste.batch_split_0 s WHERE s.batch = p_batches[i]);
-        RETURN QUERY SELECT * FROM posthaste.handed_out_0(p_batches[i], p_token, v_split) h
+        RETURN QUERY SELECT * FROM posthaste.batch_jobs_0(p_batches[i], p_token, v_split) h
           WHERE p_ids IS NULL OR h.id = ANY (p_ids);
       -- end
     END CASE;
@@ -368,7 +368,7 @@ END $f$;
 -- Priorities of a queue that have jobs but are not among the known ones: one index probe per gap
 -- between known lanes and slot, so that rows of known lanes are never walked. One, because what
 -- lies behind it may be slow to walk; of a queue with many lanes up to a hundred.
-CREATE OR REPLACE FUNCTION posthaste.discover(p_queue text, p_known integer[])
+CREATE OR REPLACE FUNCTION posthaste.discover_priorities(p_queue text, p_known integer[])
 RETURNS SETOF integer LANGUAGE plpgsql STABLE
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 SET plan_cache_mode = force_generic_plan SET search_path = pg_catalog, pg_temp AS $f$

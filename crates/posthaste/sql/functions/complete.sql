@@ -65,7 +65,7 @@ BEGIN
   END IF;
   INSERT INTO posthaste.store
   SELECT a.* FROM posthaste.batch_rows_0(p_batch, p_token) r,
-         posthaste.again(r, v_slot, p_due, r.attempt, 0::smallint, p_error) a;
+         posthaste.reschedule_row(r, v_slot, p_due, r.attempt, 0::smallint, p_error) a;
   -- In a restored database a younger job may lie within the batch's edges.
   GET DIAGNOSTICS v_rows = ROW_COUNT;
   IF v_rows <> p_jobs THEN
@@ -106,7 +106,7 @@ END $f$;
 -- Jobs of a worker (or of one of its claims) in this slot that nobody has closed; of at most 200
 -- batches at a time, because each batch that is closed job by job costs its transaction a lock.
 -- repeat: slots 0..5
-CREATE OR REPLACE FUNCTION posthaste.open_of_0(p_worker bigint, p_token uuid)
+CREATE OR REPLACE FUNCTION posthaste.open_jobs_0(p_worker bigint, p_token uuid)
 RETURNS TABLE (batch bigint, token uuid, ids bigint[]) LANGUAGE sql STABLE AS $f$
   SELECT c.batch, c.token, array_agg(r.id ORDER BY r.id)
     FROM (SELECT c.batch, c.token FROM posthaste.claim_0 c
@@ -121,14 +121,14 @@ $f$;
 
 -- The same in all slots. No hash joins: from PostgreSQL 16 on the planner would read all
 -- acknowledgements again for each batch.
-CREATE OR REPLACE FUNCTION posthaste.open_of(p_worker bigint, p_token uuid)
+CREATE OR REPLACE FUNCTION posthaste.open_jobs(p_worker bigint, p_token uuid)
 RETURNS TABLE (slot smallint, batch bigint, token uuid, ids bigint[])
 LANGUAGE plpgsql STABLE
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
   -- repeat: slots 0..5
-  RETURN QUERY SELECT 0 /*slot*/::smallint, o.* FROM posthaste.open_of_0(p_worker, p_token) o;
+  RETURN QUERY SELECT 0 /*slot*/::smallint, o.* FROM posthaste.open_jobs_0(p_worker, p_token) o;
   -- end
 END $f$;
 
@@ -197,7 +197,7 @@ $f$;
 
 -- Sends closed jobs where their kind says: scheduled or ready again, dead, in flight; and releases
 -- the unique keys and the turns of those that are done.
-CREATE OR REPLACE FUNCTION posthaste.dispose(
+CREATE OR REPLACE FUNCTION posthaste.route_closed_jobs(
   p_jobs posthaste.store[], p_ids bigint[], p_kinds smallint[], p_attempts integer[],
   p_after interval[], p_until timestamptz[], p_states text[], p_errors text[])
 RETURNS void LANGUAGE plpgsql
@@ -227,7 +227,7 @@ BEGIN
     -- cannot back off counts as no attempt.
     LATERAL (SELECT CASE WHEN s.slot < 6 AND v.due > clock_timestamp() THEN j.attempt
                          ELSE v.attempt END) b(attempt),
-    posthaste.again(j, s.slot, v.due, b.attempt, 0::smallint, v.error) a
+    posthaste.reschedule_row(j, s.slot, v.due, b.attempt, 0::smallint, v.error) a
    WHERE v.kind = 1 OR (v.kind = 8 AND j.crashes = 0);
 
   INSERT INTO posthaste.dead
@@ -235,7 +235,7 @@ BEGIN
     FROM unnest(p_jobs) j
       JOIN unnest(p_ids, p_kinds, p_attempts, p_states, p_errors) v(id, kind, attempt, state,
         error) ON v.id = j.id,
-    posthaste.again(j, j.slot, attempt => v.attempt, error => v.error) a,
+    posthaste.reschedule_row(j, j.slot, attempt => v.attempt, error => v.error) a,
     posthaste.to_dead(a, v.state) d
    WHERE v.kind = 2 ON CONFLICT (id) DO NOTHING;
 
@@ -255,14 +255,14 @@ BEGIN
      WHERE v.kind = 4 AND c.id = j.id RETURNING c.id),
   finished AS (
     INSERT INTO posthaste.finished SELECT f.* FROM here JOIN unnest(p_jobs) j ON j.id = here.id,
-      posthaste.to_finish(j, NULL) f),
+      posthaste.to_finished(j, NULL) f),
   freed AS (
     DELETE FROM posthaste.unique_key u USING here, unnest(p_jobs) j
       WHERE j.id = here.id AND u.key = j.unique_key AND u.id = j.id),
   ended AS (
     INSERT INTO posthaste.store
     SELECT e.* FROM here JOIN unnest(p_jobs) j ON j.id = here.id AND j.turn IS NOT NULL,
-           posthaste.turn_ends(ARRAY[j.ordering_key], ARRAY[j.turn]) e),
+           posthaste.turn_end_rows(ARRAY[j.ordering_key], ARRAY[j.turn]) e),
   noted AS (
     INSERT INTO posthaste.stats_delta (queue, priority, name, tag, what, jobs)
     SELECT j.queue, j.priority, j.name, j.tag, 'completed_total', 1
@@ -272,7 +272,8 @@ BEGIN
     FROM unnest(p_jobs) j
       JOIN unnest(p_ids, p_kinds, p_attempts, p_until, p_errors) v(id, kind, attempt, until,
         error) ON v.id = j.id,
-    posthaste.again(j, j.slot, attempt => v.attempt, crashes => 0::smallint, error => v.error) a,
+    posthaste.reschedule_row(j, j.slot, attempt => v.attempt, crashes => 0::smallint,
+                             error => v.error) a,
     posthaste.to_in_flight(a, 'awaiting', v.until) h
    WHERE v.kind = 4 AND j.id NOT IN (SELECT id FROM here);
 END $f$;
@@ -296,7 +297,7 @@ DECLARE
 BEGIN
   -- The answer to fewer fits into what the server sends to a client that reads nothing.
   IF cardinality(p_ids) > 1000 THEN
-    PERFORM posthaste.bound_answers();
+    PERFORM posthaste.limit_send_time();
   END IF;
   CASE p_slot
     -- repeat: slots 0..5
@@ -312,7 +313,7 @@ BEGIN
   IF EXISTS (SELECT FROM unnest(p_kinds) kind WHERE kind <> 0)
     OR EXISTS (SELECT FROM unnest(v_jobs) j WHERE j.unique_key IS NOT NULL OR j.turn IS NOT NULL)
     THEN
-    PERFORM posthaste.dispose(v_jobs, p_ids, p_kinds, p_attempts, p_after, p_until,
+    PERFORM posthaste.route_closed_jobs(v_jobs, p_ids, p_kinds, p_attempts, p_after, p_until,
         p_states, p_errors);
   END IF;
   IF v_fails THEN
@@ -322,7 +323,7 @@ BEGIN
   IF v_keeps THEN
     INSERT INTO posthaste.finished
     SELECT f.* FROM unnest(v_jobs) j JOIN unnest(p_ids, p_kinds) v(id, kind) ON v.id = j.id,
-           posthaste.to_finish(j, v_worker) f WHERE v.kind = 0;
+           posthaste.to_finished(j, v_worker) f WHERE v.kind = 0;
   END IF;
   RETURN ARRAY(SELECT j.id FROM unnest(v_jobs) j);
 END $f$;
@@ -338,7 +339,7 @@ DECLARE
 BEGIN
   PERFORM posthaste.wait_for_disk();
   FOR v_open IN
-    SELECT o.* FROM posthaste.open_of(p_worker, p_token) o UNION ALL
+    SELECT o.* FROM posthaste.open_jobs(p_worker, p_token) o UNION ALL
     -- By now a leader may have moved them there, as it does with whatever is open for long.
     SELECT (-1)::smallint, 0, p_token, array_agg(h.id) FROM posthaste.in_flight h
      WHERE h.worker = p_worker AND h.token = p_token AND h.state = 'running' HAVING count(*) > 0
@@ -364,9 +365,9 @@ DECLARE
   v_dead bigint := 0;
 BEGIN
   SELECT * INTO v_queue FROM posthaste.queue q WHERE q.name = p_queue AND q.rate IS NOT NULL;
-  IF FOUND AND posthaste.allowance(v_queue) = 0 THEN
+  IF FOUND AND posthaste.claimable_jobs(v_queue) = 0 THEN
     -- The claim that failed took it, and handed out nothing.
-    PERFORM posthaste.use_up(v_queue, -1);
+    PERFORM posthaste.consume_rate(v_queue, -1);
   END IF;
   FOR r IN SELECT * FROM posthaste.claim(p_queue, p_priorities, p_worker, p_token, 1, 1) LOOP
     CONTINUE WHEN r.id IS NULL;

@@ -47,7 +47,7 @@ BEGIN
       PERFORM posthaste.end_turns(ARRAY[v_in_flight.ordering_key], ARRAY[v_in_flight.turn]);
     END IF;
     INSERT INTO posthaste.finished SELECT f.*
-      FROM posthaste.to_finish(posthaste.from_in_flight(v_in_flight), NULL) f;
+      FROM posthaste.to_finished(posthaste.from_in_flight(v_in_flight), NULL) f;
     INSERT INTO posthaste.stats_delta (queue, priority, name, tag, what, jobs)
       VALUES (v_in_flight.queue, v_in_flight.priority, v_in_flight.name, v_in_flight.tag,
         'completed_total', 1);
@@ -76,7 +76,7 @@ BEGIN
       WHERE h.id = met.id RETURNING h.id, h.unique_key, h.ordering_key, h.turn,
       posthaste.from_in_flight(h) AS job),
   finished AS (INSERT INTO posthaste.finished SELECT f.*
-      FROM ended e, posthaste.to_finish(e.job, NULL) f),
+      FROM ended e, posthaste.to_finished(e.job, NULL) f),
   noted AS (
     INSERT INTO posthaste.stats_delta (queue, priority, name, tag, what, jobs)
     SELECT (e.job).queue, (e.job).priority, (e.job).name, (e.job).tag, 'completed_total', 1
@@ -95,7 +95,7 @@ END $f$;
 
 -- Awaited jobs that were not confirmed in time are retried, which counts as an attempt. Expired
 -- jobs in flight are stored as expired.
-CREATE OR REPLACE FUNCTION posthaste.overdue(p_limit integer)
+CREATE OR REPLACE FUNCTION posthaste.retry_overdue(p_limit integer)
 RETURNS bigint LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
@@ -130,7 +130,7 @@ BEGIN
   IF v_ids IS NULL THEN
     RETURN 0;
   END IF;
-  PERFORM posthaste.dispose(v_jobs, v_ids, v_kinds, v_attempts,
+  PERFORM posthaste.route_closed_jobs(v_jobs, v_ids, v_kinds, v_attempts,
       array_fill(interval '0', ARRAY[cardinality(v_ids)]), NULL, v_states, v_errors);
   PERFORM posthaste.note_attempts(v_jobs, NULL, v_ids, v_kinds, v_attempts, v_states, v_errors);
   RETURN cardinality(v_ids);

@@ -211,7 +211,7 @@ $f$;
 
 -- The positions of the segments. If one changes during a read, the read may have missed jobs that
 -- moved from one segment to another.
-CREATE OR REPLACE FUNCTION posthaste.reading_at() RETURNS text LANGUAGE sql STABLE
+CREATE OR REPLACE FUNCTION posthaste.segment_positions() RETURNS text LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp AS $f$
   SELECT concat(r, pg_sequence_last_value('posthaste.stats_low'::regclass))
     FROM posthaste.segments() r
@@ -227,7 +227,7 @@ DECLARE
   v_at text; v_kinds posthaste.kind[];
 BEGIN
   FOR v_try IN 1 .. 3 LOOP
-    v_at := posthaste.reading_at();
+    v_at := posthaste.segment_positions();
     -- Sums come first, so that uncounted jobs do not take their space.
     v_kinds := ARRAY(
       SELECT ROW(c.queue, c.priority, c.name, c.tag, c.what, CASE
@@ -237,7 +237,7 @@ BEGIN
         FROM posthaste.count_within(p_most) c GROUP BY c.queue, c.priority, c.name, c.tag, c.what
       HAVING sum(c.jobs) <> 0
        ORDER BY c.what LIKE '%\_total' DESC, c.queue, c.priority, c.name, c.tag);
-    EXIT WHEN v_at = posthaste.reading_at();
+    EXIT WHEN v_at = posthaste.segment_positions();
   END LOOP;
   IF cardinality(v_kinds) > 1000 OR EXISTS (SELECT FROM unnest(v_kinds) k WHERE k.jobs < 0) THEN
     v_kinds := ARRAY(SELECT k FROM posthaste.limit_kinds(v_kinds, true) k);

@@ -81,8 +81,8 @@ END $f$;
 -- goes into the ready log. Read after the transaction has its xid, so that each scheduled row is
 -- either due after the promoter's last read, or belongs to a transaction that the promoter knows to
 -- check. This does not depend on a clock: a clock that steps back makes jobs run early, but loses
--- none. Read before enter_scheduled() asks for the current segment: posthaste.step_back(), which
--- the leader calls once it is notified here, relies on that order.
+-- none. Read before enter_scheduled() asks for the current segment: that order is what
+-- posthaste.return_to_earlier_segment() relies on, which the leader calls once it is notified here.
 CREATE OR REPLACE FUNCTION posthaste.promote_horizon() RETURNS timestamptz LANGUAGE plpgsql AS $f$
 DECLARE
   x xid8 := pg_current_xact_id();
@@ -116,7 +116,7 @@ BEGIN
 END $f$;
 
 -- The queue of one job; notifies its workers if it is due. Called if a flag is set.
-CREATE OR REPLACE FUNCTION posthaste.way(queue text, name text, due boolean)
+CREATE OR REPLACE FUNCTION posthaste.resolve_queue_and_notify(queue text, name text, due boolean)
 RETURNS text LANGUAGE plpgsql AS $f$
 BEGIN
   queue := coalesce(queue, CASE WHEN posthaste.position('posthaste.flags') & 1::bigint = 0
@@ -152,17 +152,18 @@ DECLARE
 BEGIN
   INSERT INTO posthaste.store AS r (slot, queue, name, priority, scheduled_at, expires_at, tag,
       kwargs, kwargs_bytes, max_attempts, trace)
-  SELECT (c.g % 4::bigint)::smallint, c.way, name, priority, scheduled_at,
+  SELECT (c.g % 4::bigint)::smallint, c.queue, name, priority, scheduled_at,
          coalesce(expires_at, now() + interval '30 days'), tag, kwargs, bytes, max_attempts,
          trace
     FROM (SELECT pg_sequence_last_value('posthaste.ready_current'::regclass) AS g,
                  CASE WHEN pg_sequence_last_value('posthaste.flags'::regclass) = 0
                      THEN coalesce(queue, 'default')
-                     ELSE posthaste.way(queue, name, scheduled_at <= clock_timestamp()) END AS way
+                     ELSE posthaste.resolve_queue_and_notify(queue, name,
+                              scheduled_at <= clock_timestamp()) END AS queue
           OFFSET 0) c
    WHERE unique_key IS NULL AND ordering_key IS NULL AND priority IS NOT NULL
      AND scheduled_at <= clock_timestamp()
-     AND posthaste.is_valid(name, c.way, tag, NULL, NULL, kwargs, bytes, 0, max_attempts,
+     AND posthaste.is_valid(name, c.queue, tag, NULL, NULL, kwargs, bytes, 0, max_attempts,
          scheduled_at, coalesce(expires_at, scheduled_at), scheduled_at, trace)
      AND CASE WHEN pg_try_advisory_xact_lock_shared(1885893473, c.g::integer)
               THEN pg_sequence_last_value('posthaste.ready_scan'::regclass) <= c.g END

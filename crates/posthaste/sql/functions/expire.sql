@@ -128,7 +128,7 @@ BEGIN
         LATERAL (SELECT (SELECT posthaste.enter_ready()) + posthaste.notify(gone.queue,
             (SELECT posthaste.listeners())) AS slot,
                                  clock_timestamp() AS now OFFSET 0) e,
-                                 posthaste.again(gone, e.slot, e.now) a
+                                 posthaste.reschedule_row(gone, e.slot, e.now) a
      WHERE p_state = 'available'),
   kept AS (
     INSERT INTO posthaste.dead SELECT d.* FROM gone, posthaste.to_dead(gone, p_state) d

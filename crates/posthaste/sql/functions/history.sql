@@ -8,7 +8,7 @@ CREATE OR REPLACE FUNCTION posthaste.volume(shelf text) RETURNS smallint LANGUAG
 $f$;
 
 -- A completed job as a row of posthaste.finished; no row if its queue retains none.
-CREATE OR REPLACE FUNCTION posthaste.to_finish(job posthaste.store, worker bigint)
+CREATE OR REPLACE FUNCTION posthaste.to_finished(job posthaste.store, worker bigint)
 RETURNS SETOF posthaste.finished LANGUAGE sql STABLE AS $f$
   SELECT job.id, clock_timestamp(), job.enqueued_at, job.scheduled_at, job.expires_at, worker,
          job.priority, job.attempt, job.max_attempts,
@@ -29,7 +29,7 @@ RETURNS void LANGUAGE sql AS $f$
                     WHERE c.batch = p_batch AND c.token = p_token AND q.keep IS NOT NULL
                       OFFSET 0) c,
                   LATERAL posthaste.batch_rows_0(p_batch, p_token) r,
-                  posthaste.to_finish(r, c.worker) f
+                  posthaste.to_finished(r, c.worker) f
 $f$;
 -- end
 
@@ -85,7 +85,7 @@ SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
   v record;
   v_now timestamptz := clock_timestamp();
-  v_steady timestamptz := posthaste.steady();
+  v_retained_until timestamptz := posthaste.retention_clock();
   v_table regclass;
   v_holder text;
   v_has_rows boolean;
@@ -110,7 +110,7 @@ BEGIN
   LOOP
     v_table := 'posthaste.' || CASE v.shelf WHEN 'attempt' THEN 'attempt_'
         WHEN 'relay' THEN 'relay_' ELSE 'finished_' END || v.slot;
-    IF v.ended_at <= v_steady - v.keep THEN
+    IF v.ended_at <= v_retained_until - v.keep THEN
       v_holder := posthaste.lock_holder(ARRAY[v_table]);
       IF v_holder IS NULL AND posthaste.empty_volume(v_table) THEN
         UPDATE posthaste.volume SET began_at = NULL WHERE shelf = v.shelf AND slot = v.slot;

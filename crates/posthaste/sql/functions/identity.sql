@@ -65,7 +65,8 @@ SET search_path = pg_catalog, pg_temp AS $f$
 $f$;
 
 -- Whether a worker's identity is that of this store, in any life of its server.
-CREATE OR REPLACE FUNCTION posthaste.is_here(p_identity text) RETURNS boolean LANGUAGE sql STABLE
+CREATE OR REPLACE FUNCTION posthaste.is_this_store(p_identity text)
+RETURNS boolean LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp AS $f$
   SELECT regexp_replace(p_identity, '/[^/]*$', '')
        = regexp_replace(posthaste.session_identity(), '/[^/]*$', '')

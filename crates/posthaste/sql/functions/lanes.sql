@@ -116,13 +116,14 @@ END $f$;
 -- them as nobody: the caller's transaction puts them elsewhere. What of them had expired is kept as
 -- expired and not returned.
 -- repeat: slots 0..5
-CREATE OR REPLACE FUNCTION posthaste.take_0(p_queue text, p_priority integer, p_limit integer)
+CREATE OR REPLACE FUNCTION posthaste.remove_unclaimed_0(
+  p_queue text, p_priority integer, p_limit integer)
 RETURNS SETOF posthaste.store LANGUAGE plpgsql AS $f$
 DECLARE
   v_token uuid := gen_random_uuid();
   v_batch bigint;
 BEGIN
-  IF NOT posthaste.sees_0(p_queue, p_priority, 0) THEN
+  IF NOT posthaste.lane_has_work_0(p_queue, p_priority, 0) THEN
     RETURN;
   END IF;
   PERFORM posthaste.hold_lane(p_queue, p_priority);
@@ -139,7 +140,7 @@ END $f$;
 -- end
 
 -- Takes unclaimed jobs of a lane out of a slot.
-CREATE OR REPLACE FUNCTION posthaste.take(
+CREATE OR REPLACE FUNCTION posthaste.remove_unclaimed(
   p_slot integer, p_queue text, p_priority integer, p_limit integer)
 RETURNS SETOF posthaste.store LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
@@ -148,7 +149,8 @@ SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
   CASE p_slot
     -- repeat: slots 0..5
-    WHEN 0 /*slot*/ THEN RETURN QUERY SELECT * FROM posthaste.take_0(p_queue, p_priority, p_limit);
+    WHEN 0 /*slot*/ THEN
+      RETURN QUERY SELECT * FROM posthaste.remove_unclaimed_0(p_queue, p_priority, p_limit);
     -- end
   END CASE;
 END $f$;

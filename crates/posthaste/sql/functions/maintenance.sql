@@ -7,7 +7,8 @@
 
 -- For a statement that is sent alone: what a block would begin with. The isolation level cannot be
 -- changed any more, so another one is refused.
-CREATE OR REPLACE FUNCTION posthaste.stand_alone() RETURNS boolean LANGUAGE plpgsql STABLE AS $f$
+CREATE OR REPLACE FUNCTION posthaste.begin_single_statement()
+RETURNS boolean LANGUAGE plpgsql STABLE AS $f$
 DECLARE
   v_isolation text := current_setting('transaction_isolation'::text);
 BEGIN
@@ -44,23 +45,25 @@ $f$;
 -- renewal of the lease, which is more than twenty times real time, and one that steps back at once.
 -- After a week without a leader, old data is deleted within some hours; a clock that is a year
 -- ahead for ten minutes costs four hours of history.
-CREATE OR REPLACE FUNCTION posthaste.steady() RETURNS timestamptz LANGUAGE sql STABLE AS $f$
-  SELECT least(clock_timestamp(), (SELECT l.steady FROM posthaste.leader l))
+CREATE OR REPLACE FUNCTION posthaste.retention_clock()
+RETURNS timestamptz LANGUAGE sql STABLE AS $f$
+  SELECT least(clock_timestamp(), (SELECT l.retention_clock FROM posthaste.leader l))
 $f$;
 
 -- Deletes unused confirmations and workers that stopped long ago.
 CREATE OR REPLACE FUNCTION posthaste.prune() RETURNS void LANGUAGE sql
 SET search_path = pg_catalog, pg_temp AS $f$
-  DELETE FROM posthaste.confirmed c WHERE c.confirmed_at < posthaste.steady() - interval '1 day'
+  DELETE FROM posthaste.confirmed c
+   WHERE c.confirmed_at < posthaste.retention_clock() - interval '1 day'
      AND NOT EXISTS (SELECT FROM posthaste.in_flight h WHERE h.id = c.id);
-  DELETE FROM posthaste.worker w WHERE w.stopped_at < posthaste.steady() - interval '1 day'
+  DELETE FROM posthaste.worker w WHERE w.stopped_at < posthaste.retention_clock() - interval '1 day'
      AND NOT EXISTS (SELECT FROM posthaste.in_flight h WHERE h.worker = w.id)
 $f$;
 
 -- Corrects future timestamps of past events, left by a clock that was ahead: otherwise something
 -- would be awaited, kept or notified for as long as the clock stepped back. Called when a leader
 -- begins, and once a minute; returns the number found. Times requested by programs stay.
-CREATE OR REPLACE FUNCTION posthaste.mend_times() RETURNS bigint LANGUAGE plpgsql
+CREATE OR REPLACE FUNCTION posthaste.correct_future_times() RETURNS bigint LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
   v_now timestamptz := clock_timestamp();
@@ -107,7 +110,8 @@ SET search_path = pg_catalog, pg_temp AS $f$
   WITH gone AS (
     DELETE FROM posthaste.inbox i USING (
       SELECT o.delivery_id FROM posthaste.inbox o
-       WHERE o.received_at < posthaste.steady() - (SELECT s.keep_inbox FROM posthaste.setting s)
+       WHERE o.received_at < posthaste.retention_clock()
+                             - (SELECT s.keep_inbox FROM posthaste.setting s)
        ORDER BY o.received_at LIMIT 10000 FOR UPDATE SKIP LOCKED) o
      WHERE i.delivery_id = o.delivery_id RETURNING 1)
   SELECT count(*) FROM gone

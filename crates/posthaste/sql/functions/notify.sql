@@ -160,7 +160,7 @@ END $f$;
 -- How long the promoter may sleep: until the next scheduled job is due; NULL if that is longer than
 -- p_ahead. Zero while something may be due: jobs left in an old segment, another active leader, or
 -- a clock that stepped back.
-CREATE OR REPLACE FUNCTION posthaste.due_in(p_ahead interval)
+CREATE OR REPLACE FUNCTION posthaste.time_until_due(p_ahead interval)
 RETURNS interval LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 SET search_path = pg_catalog, pg_temp AS $f$

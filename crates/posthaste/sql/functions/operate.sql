@@ -75,7 +75,7 @@ END $f$;
 -- Locks of a transaction are held while its results are sent, and a frozen client reads none. From
 -- here to the end of the transaction the server closes the connection of a client that reads
 -- nothing for ten seconds. A Unix socket has no such timeout.
-CREATE OR REPLACE FUNCTION posthaste.bound_answers() RETURNS void LANGUAGE plpgsql AS $f$
+CREATE OR REPLACE FUNCTION posthaste.limit_send_time() RETURNS void LANGUAGE plpgsql AS $f$
 BEGIN
   IF current_setting('tcp_user_timeout') = '0' THEN
     PERFORM set_config('tcp_user_timeout', '10s', true);
@@ -105,7 +105,7 @@ BEGIN
       current_setting('transaction_isolation')
       USING ERRCODE = 'invalid_transaction_state';
   END IF;
-  PERFORM posthaste.bound_answers();
+  PERFORM posthaste.limit_send_time();
   v_met := ARRAY(SELECT r FROM posthaste.retry_6(ids, queue, name, tag, state, error, at_most) r);
   v_met := v_met
     || ARRAY(SELECT r
@@ -154,7 +154,7 @@ SET search_path = pg_catalog, pg_temp AS $f$
 #variable_conflict use_variable
 BEGIN
   PERFORM posthaste.require_own_store();
-  PERFORM posthaste.bound_answers();
+  PERFORM posthaste.limit_send_time();
   RETURN QUERY
     WITH found AS MATERIALIZED (
       SELECT d.id, d.unique_key FROM posthaste.dead d

@@ -18,7 +18,7 @@
 
 -- How a key stands by this table.
 -- repeat: slots 6..7
-CREATE OR REPLACE FUNCTION posthaste.stand_6(p_key text)
+CREATE OR REPLACE FUNCTION posthaste.ordering_position_6(p_key text)
 RETURNS SETOF posthaste.turn_6 LANGUAGE sql STABLE AS $f$
   SELECT * FROM posthaste.turn_6 t
     WHERE t.ordering_key = p_key ORDER BY t.ordering_key DESC, t.n DESC LIMIT 1
@@ -54,13 +54,13 @@ RETURNS void LANGUAGE sql AS $f$
       AND r.id = u.id,
          LATERAL (SELECT (SELECT posthaste.enter_ready()) + posthaste.notify(
            coalesce(r.own_queue, r.queue), (SELECT posthaste.listeners()))) s(slot),
-         posthaste.again(r, s.slot, due => clock_timestamp()) a
+         posthaste.reschedule_row(r, s.slot, due => clock_timestamp()) a
    WHERE u.slot = 6 /*slot*/
 $f$;
 -- end
 
 -- The row that says that a turn has ended.
-CREATE OR REPLACE FUNCTION posthaste.turn_ends(keys text[], turns bigint[])
+CREATE OR REPLACE FUNCTION posthaste.turn_end_rows(keys text[], turns bigint[])
 RETURNS SETOF posthaste.store LANGUAGE sql AS $f$
   SELECT pg_current_xact_id(), nextval('posthaste.job_id'), clock_timestamp(), clock_timestamp(),
          'infinity'::timestamptz, 1, 0, NULL::integer, 2,
@@ -74,14 +74,15 @@ $f$;
 -- Ends turns, in the transaction that ends their jobs.
 CREATE OR REPLACE FUNCTION posthaste.end_turns(keys text[], turns bigint[])
 RETURNS void LANGUAGE sql AS $f$
-  INSERT INTO posthaste.store SELECT * FROM posthaste.turn_ends(keys, turns)
+  INSERT INTO posthaste.store SELECT * FROM posthaste.turn_end_rows(keys, turns)
 $f$;
 
 -- How a key stands; no row when it is free and was not seen for long.
-CREATE OR REPLACE FUNCTION posthaste.stand(p_key text)
+CREATE OR REPLACE FUNCTION posthaste.ordering_position(p_key text)
 RETURNS TABLE (n bigint, turn bigint, is_free boolean) LANGUAGE sql STABLE AS $f$
   SELECT s.n, s.turn, s.is_free
-    FROM (SELECT * FROM posthaste.stand_6(p_key) UNION ALL SELECT * FROM posthaste.stand_7(p_key)) s
+    FROM (SELECT * FROM posthaste.ordering_position_6(p_key)
+          UNION ALL SELECT * FROM posthaste.ordering_position_7(p_key)) s
     ORDER BY s.n DESC LIMIT 1
 $f$;
 
@@ -101,7 +102,7 @@ END $f$;
 
 -- Keeps what is still true of a table that is to be emptied: keys that are taken, and how many they
 -- were. A free one is as good as unknown.
-CREATE OR REPLACE FUNCTION posthaste.keep_turns(p_slot integer)
+CREATE OR REPLACE FUNCTION posthaste.carry_over_turns(p_slot integer)
 RETURNS void LANGUAGE plpgsql
 SET jit = off SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
@@ -130,7 +131,7 @@ $f$;
 
 -- Gives turns to jobs that have none, in their order: the first of a free key begins, the others
 -- wait.
-CREATE OR REPLACE FUNCTION posthaste.give_turns(p_jobs posthaste.store[])
+CREATE OR REPLACE FUNCTION posthaste.assign_turns(p_jobs posthaste.store[])
 RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
@@ -143,7 +144,7 @@ BEGIN
           ORDER BY u.n) o),
   free AS MATERIALIZED (
     SELECT k.key FROM (SELECT DISTINCT n.key FROM numbered n) k
-     WHERE NOT EXISTS (SELECT FROM posthaste.stand(k.key) s WHERE NOT s.is_free)),
+     WHERE NOT EXISTS (SELECT FROM posthaste.ordering_position(k.key) s WHERE NOT s.is_free)),
   placed AS MATERIALIZED (
     SELECT n.*, n.key IN (SELECT f.key FROM free f)
       AND row_number() OVER (PARTITION BY n.key ORDER BY n.turn) = 1 AS begins FROM numbered n),
@@ -156,7 +157,7 @@ BEGIN
             THEN (SELECT posthaste.enter_ready()) + posthaste.notify((p.job).own_queue,
               (SELECT posthaste.listeners()))
                                              ELSE (SELECT posthaste.enter_scheduled()) END) s(slot),
-           posthaste.again(p.job, s.slot, due => CASE WHEN p.begins THEN clock_timestamp()
+           posthaste.reschedule_row(p.job, s.slot, due => CASE WHEN p.begins THEN clock_timestamp()
                  ELSE '9999-01-01Z' END, turn => p.turn) a)
   SELECT array_agg(p.key), array_agg(p.turn) INTO v_keys, v_turns FROM placed p WHERE p.begins;
   PERFORM posthaste.note_turns(v_keys, v_turns, array_fill(false, ARRAY[cardinality(v_keys)]))
@@ -195,7 +196,8 @@ BEGIN
         FROM (SELECT * FROM posthaste.next_blocked_6(e.key, e.turn) WHERE v_six UNION ALL
                                         SELECT * FROM posthaste.next_blocked_7(e.key, e.turn)
                                           WHERE v_seven) w ORDER BY w.turn LIMIT 1) n ON true
-   WHERE EXISTS (SELECT FROM posthaste.stand(e.key) s WHERE s.turn = e.turn AND NOT s.is_free);
+   WHERE EXISTS (SELECT FROM posthaste.ordering_position(e.key) s
+                  WHERE s.turn = e.turn AND NOT s.is_free);
   IF v_keys IS NOT NULL THEN
     PERFORM posthaste.begin_6(v_next), posthaste.begin_7(v_next);
     PERFORM posthaste.count_left(v_next);
@@ -216,14 +218,15 @@ DECLARE
 BEGIN
   -- Numbers of transactions, and of jobs within one: who committed before somebody else began has
   -- the smaller one.
-  v_jobs := ARRAY(SELECT t FROM posthaste.take(p_slot, '', 0, p_limit) t ORDER BY t.xid, t.id);
+  v_jobs := ARRAY(SELECT t FROM posthaste.remove_unclaimed(p_slot, '', 0, p_limit) t
+                   ORDER BY t.xid, t.id);
   IF cardinality(v_jobs) > 0 THEN
     FOREACH v_older IN ARRAY p_older LOOP
-      IF EXISTS (SELECT FROM posthaste.take(v_older, '', 0, 1)) THEN
+      IF EXISTS (SELECT FROM posthaste.remove_unclaimed(v_older, '', 0, 1)) THEN
         RAISE EXCEPTION USING ERRCODE = 'PH001', MESSAGE = 'posthaste: an older slot comes first';
       END IF;
     END LOOP;
-    PERFORM posthaste.give_turns(v_jobs);
+    PERFORM posthaste.assign_turns(v_jobs);
   END IF;
   RETURN cardinality(v_jobs);
 EXCEPTION WHEN SQLSTATE 'PH001' THEN
@@ -253,7 +256,8 @@ BEGIN
   PERFORM set_config('synchronous_commit', 'off', true);
   IF pg_try_advisory_xact_lock(1885893475, posthaste.lane_key('', 1)) THEN
     FOR i IN 1 .. cardinality(v_slots) LOOP
-      v_jobs := ARRAY(SELECT t FROM posthaste.take(v_slots[i], '', 1, least(p_limit, 200)) t);
+      v_jobs := ARRAY(
+        SELECT t FROM posthaste.remove_unclaimed(v_slots[i], '', 1, least(p_limit, 200)) t);
       IF cardinality(v_jobs) > 0 THEN
         PERFORM posthaste.begin_next(v_jobs);
         v_all := v_all + cardinality(v_jobs);

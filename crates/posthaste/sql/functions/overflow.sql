@@ -32,7 +32,8 @@ BEGIN
     PERFORM setval('posthaste.overflow_scan', v_current);
   END IF;
   INSERT INTO posthaste.store SELECT a.*
-    FROM posthaste.take(p_slot, v_queue, v_priority, p_limit) r, posthaste.again(r, v_to) a;
+    FROM posthaste.remove_unclaimed(p_slot, v_queue, v_priority, p_limit) r,
+         posthaste.reschedule_row(r, v_to) a;
   GET DIAGNOSTICS v_rows = ROW_COUNT;
   RETURN v_rows;
 END $f$;

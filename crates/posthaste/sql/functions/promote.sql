@@ -8,7 +8,8 @@
 -- instant are paged like any others. The last window of a segment has t_hi = infinity; rows that
 -- are not due yet go to the current scheduled slot.
 
--- For a slot carried over after the clock was ahead until t_lo (posthaste.step_back): until when
+-- For a slot carried over after the clock was ahead until t_lo
+-- (posthaste.return_to_earlier_segment): until when
 -- jobs waiting in it were scheduled by that clock. Retries, jobs rescheduled by a relay and polls
 -- of a sync are due at most an hour after they were written, and are shifted by as much. Times set
 -- by programs are kept.
@@ -133,7 +134,7 @@ BEGIN
                                     ELSE (SELECT posthaste.enter_ready())
                                     + posthaste.notify(o.queue, (SELECT posthaste.listeners()))
                                     END) s(slot),
-             posthaste.again(o, s.slot, w.due) a
+             posthaste.reschedule_row(o, s.slot, w.due) a
        WHERE o.expires_at > v_now),
     gone AS (
       INSERT INTO posthaste.dead
@@ -193,7 +194,7 @@ BEGIN
                                     ELSE (SELECT posthaste.enter_ready())
                                     + posthaste.notify(o.queue, (SELECT posthaste.listeners()))
                                     END) s(slot),
-             posthaste.again(o, s.slot, w.due) a
+             posthaste.reschedule_row(o, s.slot, w.due) a
        WHERE o.expires_at > v_now),
     gone AS (
       INSERT INTO posthaste.dead
@@ -241,7 +242,7 @@ END $f$;
 -- one, so the old one receives no row that is due by the published time and belongs to a
 -- transaction that the promoter does not check. Small steps are waited out, because carrying over
 -- costs a row for each job. Returns false while an older segment is not empty.
-CREATE OR REPLACE FUNCTION posthaste.step_back(p_now timestamptz)
+CREATE OR REPLACE FUNCTION posthaste.return_to_earlier_segment(p_now timestamptz)
 RETURNS boolean LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
@@ -277,7 +278,7 @@ BEGIN
   v_until :=
     to_timestamp(pg_sequence_last_value('posthaste.promote_horizon'::regclass) / 1000000.0);
   IF v_until > v_now + interval '1 s' THEN
-    RETURN posthaste.step_back(v_now);
+    RETURN posthaste.return_to_earlier_segment(v_now);
   ELSIF v_until >= v_now THEN
     RETURN false;
   END IF;

@@ -16,7 +16,7 @@ END $f$;
 -- How many jobs of the queue may be claimed now. Its claimers go one by one from here on. A bucket
 -- that is emptier than empty was written by a clock that was ahead: it is empty from now on. The
 -- cell must be written for that, because full_at() moves its limit on with the clock.
-CREATE OR REPLACE FUNCTION posthaste.allowance(q posthaste.queue)
+CREATE OR REPLACE FUNCTION posthaste.claimable_jobs(q posthaste.queue)
 RETURNS integer LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
@@ -31,14 +31,14 @@ BEGIN
 END $f$;
 
 -- After how many milliseconds the next one may be.
-CREATE OR REPLACE FUNCTION posthaste.until_next(q posthaste.queue)
+CREATE OR REPLACE FUNCTION posthaste.wait_until_next(q posthaste.queue)
 RETURNS bigint LANGUAGE sql AS $f$
   SELECT greatest(1, ceil((f.o_full - f.o_now - f.o_step * (q.burst - 1)) / 1000))::bigint
     FROM posthaste.full_at(q) f
 $f$;
 
 -- Takes jobs out of the bucket.
-CREATE OR REPLACE FUNCTION posthaste.use_up(q posthaste.queue, p_jobs bigint)
+CREATE OR REPLACE FUNCTION posthaste.consume_rate(q posthaste.queue, p_jobs bigint)
 RETURNS void LANGUAGE sql AS $f$
   SELECT setval(q.pace, ceil(f.o_full + f.o_step * p_jobs)::bigint) FROM posthaste.full_at(q) f
 $f$;

@@ -77,7 +77,7 @@ $f$;
 -- First step of a rebase, to be committed separately: from then on no worker runs here until the
 -- second step is done. Refuses while a worker is alive, whose jobs would be run twice, unless
 -- p_force is set.
-CREATE OR REPLACE FUNCTION posthaste.lock_out(p_force boolean DEFAULT false)
+CREATE OR REPLACE FUNCTION posthaste.lock_out_workers(p_force boolean DEFAULT false)
 RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
@@ -93,7 +93,7 @@ BEGIN
                    'completed jobs may run again, and unfinished ones may be missed.';
   END IF;
   SELECT format('%s (%s)', w.id, w.name) INTO v_living FROM posthaste.worker w
-   WHERE w.stopped_at IS NULL AND posthaste.is_here(w.identity)
+   WHERE w.stopped_at IS NULL AND posthaste.is_this_store(w.identity)
      AND w.seen_at BETWEEN clock_timestamp() - interval '1 min'
                        AND clock_timestamp() + interval '1 min' LIMIT 1;
   IF v_living IS NOT NULL AND NOT p_force THEN
@@ -227,7 +227,7 @@ BEGIN
   END IF;
   PERFORM posthaste.lock_store();
   IF NOT EXISTS (SELECT FROM posthaste.store_identity WHERE identity = '{}') THEN
-    RAISE EXCEPTION 'posthaste: rebase needs posthaste.lock_out() before it, committed'
+    RAISE EXCEPTION 'posthaste: rebase needs posthaste.lock_out_workers() before it, committed'
       USING ERRCODE = 'object_not_in_prerequisite_state';
   END IF;
   v_first := posthaste.last_foreign_id() + 1;
@@ -272,7 +272,7 @@ BEGIN
          LATERAL (SELECT CASE WHEN (j.job).scheduled_at > v_now
                THEN (SELECT posthaste.enter_scheduled())
                ELSE (SELECT posthaste.enter_ready()) END) s(slot),
-         posthaste.again(j.job, s.slot) a
+         posthaste.reschedule_row(j.job, s.slot) a
    ORDER BY (j.job).id;
   -- Ends of turns are rows too.
   SELECT count(*) INTO v_jobs FROM posthaste_unfinished u
@@ -281,7 +281,7 @@ BEGIN
       array_fill(false, ARRAY[coalesce(cardinality(v_keys), 0)])) WHERE v_keys IS NOT NULL;
   PERFORM posthaste.begin_epoch(v_first);
   PERFORM posthaste.recount();
-  PERFORM posthaste.guard() WHERE posthaste.is_unguarded();
+  PERFORM posthaste.create_copy_triggers() WHERE posthaste.is_unguarded();
   UPDATE posthaste.bulk_action b
      SET state = 'stopped', ended_at = v_now, stopped_by = 'posthaste rebase'
    WHERE b.state IN ('running', 'failed');

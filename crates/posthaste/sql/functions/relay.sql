@@ -11,7 +11,7 @@ $f$;
 
 -- The key prevents that the id is taken twice, and finds the job for posthaste.confirm(). An
 -- existing id changes nothing and counts as no row.
-CREATE OR REPLACE FUNCTION posthaste.put_out() RETURNS trigger LANGUAGE plpgsql
+CREATE OR REPLACE FUNCTION posthaste.insert_outbox_row() RETURNS trigger LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
   v_row jsonb;

@@ -20,7 +20,7 @@ BEGIN
   INSERT INTO posthaste.in_flight
   SELECT h.*
     FROM unnest(v_jobs) j,
-         posthaste.again(j, j.slot, crashes => (j.crashes + 1)::smallint,
+         posthaste.reschedule_row(j, j.slot, crashes => (j.crashes + 1)::smallint,
         error => 'its worker died while it had this job') a,
          posthaste.to_in_flight(a, 'quarantined', posthaste.quarantine_until(a.crashes)) h;
   PERFORM posthaste.note_attempts(v_jobs, v_worker, p_ids, v_kinds, NULL, NULL, NULL);
@@ -51,7 +51,7 @@ BEGIN
   IF NOT FOUND THEN
     RETURN 0;
   END IF;
-  FOR v_open IN SELECT o.* FROM posthaste.open_of(p_worker, NULL) o LOOP
+  FOR v_open IN SELECT o.* FROM posthaste.open_jobs(p_worker, NULL) o LOOP
     v_rows := posthaste.quarantine(v_open.slot, v_open.batch, v_open.token, v_open.ids);
     -- an open transaction is closing one of them: go job by job and leave that one for later
     IF v_rows IS NULL THEN

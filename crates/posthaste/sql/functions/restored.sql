@@ -41,7 +41,7 @@ END $f$;
 
 REVOKE EXECUTE ON FUNCTION posthaste.note_copied() FROM PUBLIC;
 
-CREATE OR REPLACE FUNCTION posthaste.guard() RETURNS void LANGUAGE plpgsql
+CREATE OR REPLACE FUNCTION posthaste.create_copy_triggers() RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
   v_slot regclass;
@@ -280,7 +280,7 @@ SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
   PERFORM posthaste.position('posthaste.flags'), posthaste.wait_for_disk();
   UPDATE posthaste.worker w SET identity = posthaste.session_identity()
-   WHERE w.id = p_worker AND w.stopped_at IS NULL AND posthaste.is_here(w.identity);
+   WHERE w.id = p_worker AND w.stopped_at IS NULL AND posthaste.is_this_store(w.identity);
   RETURN FOUND;
 END $f$;
 

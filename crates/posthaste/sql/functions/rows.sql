@@ -6,7 +6,7 @@
 --
 -- For a slot that it is written into once more, as it is or with something of it changed. One with
 -- a key and without a turn is on its way to be given one.
-CREATE OR REPLACE FUNCTION posthaste.again(
+CREATE OR REPLACE FUNCTION posthaste.reschedule_row(
   job posthaste.store, slot smallint, due timestamptz DEFAULT NULL, attempt integer DEFAULT NULL,
   crashes smallint DEFAULT NULL, error text DEFAULT NULL, turn bigint DEFAULT NULL)
 RETURNS SETOF posthaste.store LANGUAGE sql STABLE AS $f$

@@ -85,7 +85,7 @@ DECLARE
   v_finer smallint := CASE p_span WHEN 10 THEN 1 ELSE 10 END;
   v_since timestamptz := date_bin(make_interval(mins => p_span), p_now, '2000-01-01 00:00Z')
     - make_interval(mins => p_span);
-  v_past timestamptz := least(p_now, posthaste.steady());
+  v_past timestamptz := least(p_now, posthaste.retention_clock());
 BEGIN
   INSERT INTO posthaste.sample (span, at, queue, come, done, failed, started, waited, available,
                                 running, oldest)

@@ -24,7 +24,7 @@ BEGIN
   EXCEPTION WHEN lock_not_available THEN
     RETURN '';
   END;
-  PERFORM posthaste.keep_turns(6 /*slot*/);
+  PERFORM posthaste.carry_over_turns(6 /*slot*/);
   IF pg_relation_size('posthaste.scheduled_6') > 0 THEN TRUNCATE posthaste.scheduled_6; END IF;
   IF pg_relation_size('posthaste.promote_cursor_6') > 0 THEN TRUNCATE posthaste.promote_cursor_6;
   END IF;

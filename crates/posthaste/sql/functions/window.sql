@@ -113,7 +113,7 @@ END $f$;
 -- expired. Only the columns for that decision are read: the jobs themselves are read once, when
 -- they are handed out. With p_expired it ends before the first job that has not expired.
 -- repeat: slots 0..5
-CREATE OR REPLACE FUNCTION posthaste.reach_0(
+CREATE OR REPLACE FUNCTION posthaste.batch_extent_0(
   p_queue text, p_priority integer, w posthaste.lane_window, p_limit integer, p_bytes bigint,
   p_expired boolean, OUT o_xid xid8, OUT o_id bigint, OUT o_n integer, OUT o_bytes bigint,
   OUT o_mixed boolean)
@@ -210,7 +210,8 @@ END $f$;
 
 -- Whether the lane has unclaimed jobs in this slot, without a lock.
 -- repeat: slots 0..5
-CREATE OR REPLACE FUNCTION posthaste.sees_0(p_queue text, p_priority integer, p_worker bigint)
+CREATE OR REPLACE FUNCTION posthaste.lane_has_work_0(
+  p_queue text, p_priority integer, p_worker bigint)
 RETURNS boolean LANGUAGE plpgsql AS $f$
 DECLARE
   v_started timestamptz := clock_timestamp();
@@ -232,7 +233,8 @@ END $f$;
 -- end
 
 -- Whether the lane has unclaimed jobs, without a lock.
-CREATE OR REPLACE FUNCTION posthaste.sees(p_queue text, p_priority integer, p_worker bigint)
+CREATE OR REPLACE FUNCTION posthaste.lane_has_work(
+  p_queue text, p_priority integer, p_worker bigint)
 RETURNS boolean LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
 SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan AS $f$
@@ -242,7 +244,7 @@ BEGIN
   FOREACH v_slot IN ARRAY posthaste.scan_slots() LOOP
     CASE v_slot
       -- repeat: slots 0..5
-      WHEN 0 /*slot*/ THEN IF posthaste.sees_0(p_queue, p_priority, p_worker) THEN
+      WHEN 0 /*slot*/ THEN IF posthaste.lane_has_work_0(p_queue, p_priority, p_worker) THEN
         RETURN true; END IF;
       -- end
     END CASE;

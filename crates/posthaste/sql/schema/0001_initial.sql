@@ -184,19 +184,19 @@ CREATE TABLE posthaste.worker (
   last_error text
 ) WITH (fillfactor = 50);
 
--- The elected leader of maintenance. A lease by the server's clock spares idle work; each duty has
--- a lock of its own, so two leaders at once do no harm. A clock outside of the lease, before it
--- too, ends it.
+-- The elected leader of maintenance. A lease by the server's clock saves idle work; each duty takes
+-- a lock, so two leaders at once do no harm. A clock outside the lease ends it, also one before it.
 CREATE TABLE posthaste.leader (
-  only_row boolean     PRIMARY KEY DEFAULT true CHECK (only_row),
-  worker   bigint      NOT NULL,
-  since    timestamptz NOT NULL DEFAULT clock_timestamp(),  -- when it was last renewed
-  until    timestamptz NOT NULL,
-  steady   timestamptz NOT NULL DEFAULT clock_timestamp(),  -- posthaste.steady()
-  -- The server process that renewed it last. It is the worker's own if the renewal before came by
-  -- it too: behind a pooler in transaction mode it is anybody's.
-  pid      integer     NOT NULL DEFAULT 0,
-  is_own   boolean     NOT NULL DEFAULT false
+  only_row        boolean     PRIMARY KEY DEFAULT true CHECK (only_row),
+  worker          bigint      NOT NULL,
+  since           timestamptz NOT NULL DEFAULT clock_timestamp(),  -- when it was last renewed
+  until           timestamptz NOT NULL,
+  -- See posthaste.retention_clock().
+  retention_clock timestamptz NOT NULL DEFAULT clock_timestamp(),
+  -- The server process of the last renewal. It belongs to the worker if the previous renewal came
+  -- from it too; through a pooler in transaction mode, any client may use it.
+  pid             integer     NOT NULL DEFAULT 0,
+  is_own          boolean     NOT NULL DEFAULT false
 ) WITH (fillfactor = 50);
 
 -- Lanes that were ever seen by a worker, so that a claim probes lanes instead of searching for

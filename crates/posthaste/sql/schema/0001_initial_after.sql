@@ -134,7 +134,7 @@ CREATE RULE enqueue AS ON INSERT TO posthaste.job DO INSTEAD
                 ELSE 'available' END, last_error, trace;
 
 INSERT INTO posthaste.store_identity (identity) VALUES (posthaste.current_identity());
-SELECT posthaste.guard();
+SELECT posthaste.create_copy_triggers();
 
 -- What a replication writes later fires triggers of rows only. Whichever store it is of, its leader
 -- writes here, and no enqueue does.
@@ -202,8 +202,8 @@ CREATE VIEW posthaste.outbox (id, type, payload, table_name, table_id, created_a
          LATERAL (SELECT j.kwargs -> 'posthaste.outbox' AS row) o
    WHERE jsonb_typeof(o.row) = 'object';
 
-CREATE TRIGGER put_out INSTEAD OF INSERT ON posthaste.outbox FOR EACH ROW
-  EXECUTE FUNCTION posthaste.put_out();
+CREATE TRIGGER insert_outbox_row INSTEAD OF INSERT ON posthaste.outbox FOR EACH ROW
+  EXECUTE FUNCTION posthaste.insert_outbox_row();
 
 -- What cannot be read is refused. What a leader writes (functions/periodic.sql) is not looked at.
 CREATE TRIGGER check_periodic

@@ -5,4 +5,4 @@
 SELECT slot, batch, id, enqueued_at, scheduled_at, expires_at, priority, attempt, max_attempts,
        crashes, name, tag, unique_key, ordering_key, trace, kwargs
   FROM posthaste.claim($1, $2, $3, $4, $5, $6, $7)
- WHERE posthaste.stand_alone()
+ WHERE posthaste.begin_single_statement()

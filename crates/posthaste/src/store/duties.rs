@@ -181,7 +181,7 @@ pub(crate) async fn seal(link: &ReconnectingClient) -> Result<Step<bool>, Error>
     step(
         link,
         "cannot seal a segment",
-        "SELECT o_sealed, o_blocker FROM posthaste.seal() WHERE posthaste.stand_alone()",
+        "SELECT o_sealed, o_blocker FROM posthaste.seal() WHERE posthaste.begin_single_statement()",
         &[],
     )
     .await
@@ -223,7 +223,8 @@ pub(crate) async fn tidy_history(link: &ReconnectingClient) -> Result<Step<i32>,
     step(
         link,
         "cannot tidy history",
-        "SELECT o_turned, o_blocker FROM posthaste.tidy_history() WHERE posthaste.stand_alone()",
+        "SELECT o_turned, o_blocker FROM posthaste.tidy_history() \
+          WHERE posthaste.begin_single_statement()",
         &[],
     )
     .await
@@ -250,17 +251,17 @@ duty!(/// Publishes how far the promoter is going to poll; in how many milliseco
     = one include_str!("publish_horizon.sql"));
 duty!(/// Promotes due jobs of the current scheduled slot, or carries on with the old one; how many.
     promote(limit: i32, old: bool) -> i64
-    = one_alone "SELECT posthaste.promote($1, $2) WHERE posthaste.stand_alone()");
+    = one_alone "SELECT posthaste.promote($1, $2) WHERE posthaste.begin_single_statement()");
 duty!(/// Gives turns to jobs with ordering keys and lets them begin; how many were checked.
     advance_ordering(limit: i32) -> i64
-    = one_alone "SELECT posthaste.advance_ordering($1) WHERE posthaste.stand_alone()");
+    = one_alone "SELECT posthaste.advance_ordering($1) WHERE posthaste.begin_single_statement()");
 duty!(/// Starts a new segment when the current one is large, or has this many lanes: rotated,
     /// full, small or busy.
     rotate(bytes: i64, lanes: Option<i32>) -> String
-    = one_alone "SELECT posthaste.rotate($1, $2) WHERE posthaste.stand_alone()");
+    = one_alone "SELECT posthaste.rotate($1, $2) WHERE posthaste.begin_single_statement()");
 duty!(/// Remembers which job ids were drawn; whether there were new ones.
     note_ids() -> bool
-    = one_alone "SELECT posthaste.note_ids() WHERE posthaste.stand_alone()");
+    = one_alone "SELECT posthaste.note_ids() WHERE posthaste.begin_single_statement()");
 duty!(/// Moves unclaimed jobs out of the ready log; how many.
     move_to_overflow(slot: i32, limit: i32) -> i64
     = one "SELECT posthaste.move_to_overflow($1, $2)");
@@ -275,14 +276,14 @@ duty!(/// Gives back a claim whose answer never came; how many jobs.
     = one "SELECT posthaste.return_claim($1, $2)");
 duty!(/// Tries again what was not confirmed in time; how many.
     overdue(limit: i32) -> i64
-    = one_alone "SELECT posthaste.overdue($1) WHERE posthaste.stand_alone()");
+    = one_alone "SELECT posthaste.retry_overdue($1) WHERE posthaste.begin_single_statement()");
 duty!(/// Counts what has come since it was last counted; what had been written by then, none when
     /// there is more to count.
     account(limit: i32, step: i32, bytes: i64, written: &str) -> Option<String>
-    = one "SELECT posthaste.account($1, $2, $3, $4)");
+    = one "SELECT posthaste.count_new_jobs($1, $2, $3, $4)");
 duty!(/// Cancels once more what was running when it was cancelled first; how many have ended.
     cancel_again() -> i64
-    = one_alone "SELECT posthaste.cancel_again() WHERE posthaste.stand_alone()");
+    = one_alone "SELECT posthaste.cancel_again() WHERE posthaste.begin_single_statement()");
 duty!(/// Finds expired jobs in one slot; how many.
     expire(slot: i32, limit: i32) -> i64
     = one "SELECT posthaste.expire($1, $2)");
@@ -292,7 +293,7 @@ duty!(/// Ends awaited jobs whose confirmation came from a transaction that coul
     = one "SELECT posthaste.confirm_in_flight('infinity', $1)");
 duty!(/// Corrects times written by a clock that was ahead; returns how many.
     mend_times() -> i64
-    = one "SELECT posthaste.mend_times()");
+    = one "SELECT posthaste.correct_future_times()");
 duty!(/// Takes the sample of this minute for charts; false if there is one.
     take_sample() -> bool
     = one "SELECT posthaste.take_sample()");

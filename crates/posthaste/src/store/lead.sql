@@ -1,11 +1,12 @@
--- Takes or keeps the lease of maintenance; a row comes back to the leader only. A lease that begins
--- later than now was given by another clock. One whose leader's session has ended is nobody's: a
--- worker that was killed, or that has to connect anew before it can do anything.
+-- Takes or renews the lease of maintenance; only the leader receives a row. A lease that begins
+-- later than now was written by another clock. A lease whose session has ended is free: its worker
+-- was killed, or must reconnect before it can do anything.
 INSERT INTO posthaste.leader AS l (worker, until, pid)
 VALUES ($1, clock_timestamp() + $2::bigint::float8 * interval '1 millisecond', pg_backend_pid())
 ON CONFLICT (only_row) DO UPDATE
    SET worker = excluded.worker, since = excluded.since, until = excluded.until,
-       steady = least(l.steady + interval '1 min', excluded.since), pid = excluded.pid,
+       retention_clock = least(l.retention_clock + interval '1 min', excluded.since),
+       pid = excluded.pid,
        is_own = l.worker = excluded.worker AND l.pid = excluded.pid
  WHERE l.worker = excluded.worker OR clock_timestamp() NOT BETWEEN l.since AND l.until
        OR l.is_own AND NOT EXISTS (SELECT FROM pg_stat_get_activity(l.pid))

@@ -54,7 +54,7 @@ pub(crate) async fn quarantine_queues(link: &ReconnectingClient) -> Result<Vec<S
     let rows = link
         .call(
             "cannot find quarantined jobs",
-            "SELECT posthaste.quarantine_queues() WHERE posthaste.stand_alone()",
+            "SELECT posthaste.quarantine_queues() WHERE posthaste.begin_single_statement()",
             &[],
         )
         .await?;

@@ -129,9 +129,9 @@ impl ReconnectingClient {
         Ok(rows)
     }
 
-    /// Runs one call of a function without a block. The function, or `posthaste.stand_alone()`
-    /// beside it, sets what it depends on, and fails with SQLSTATE 25000 in any isolation level
-    /// other than READ COMMITTED. Every name in the statement is qualified.
+    /// Runs one call of a function without a block. The function, or
+    /// `posthaste.begin_single_statement()` beside it, sets what it depends on, and fails with
+    /// SQLSTATE 25000 in any isolation level other than READ COMMITTED. Every name in the statement is qualified.
     pub(crate) async fn call(
         &self,
         what: &'static str,

@@ -36,7 +36,10 @@ pub async fn rebase(client: &mut Client, force: bool) -> Result<u64, Error> {
     // Committed separately: even if the second step fails, no worker can work until it succeeds.
     let transaction = own_transaction(client).await?;
     transaction
-        .query_typed_one("SELECT posthaste.lock_out($1)", &[(&force, Type::BOOL)])
+        .query_typed_one(
+            "SELECT posthaste.lock_out_workers($1)",
+            &[(&force, Type::BOOL)],
+        )
         .await
         .map_err(failed())?;
     transaction.commit().await.map_err(failed())?;

@@ -3,7 +3,7 @@
 -- acknowledgement not. If it leads, another one may at once.
 WITH left_office AS (UPDATE posthaste.leader SET until = clock_timestamp() WHERE worker = $1)
 UPDATE posthaste.worker SET stopped_at = clock_timestamp(),
-       clean = $2 AND NOT EXISTS (SELECT FROM posthaste.open_of($1, NULL))
+       clean = $2 AND NOT EXISTS (SELECT FROM posthaste.open_jobs($1, NULL))
                   AND NOT EXISTS (SELECT FROM posthaste.in_flight h WHERE h.worker = $1
                                      AND h.state = 'running')
  WHERE id = $1 AND stopped_at IS NULL

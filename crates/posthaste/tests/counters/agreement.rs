@@ -38,7 +38,9 @@ pub struct Compared {
 /// read twice or not at all: then the comparison does not count.
 async fn agree(client: &Client) -> Result<bool, String> {
     let at = async || -> Result<String, String> {
-        let row = client.query_one("SELECT posthaste.reading_at()", &[]).await;
+        let row = client
+            .query_one("SELECT posthaste.segment_positions()", &[])
+            .await;
         row.map(|row| row.get(0))
             .map_err(|error| session::describe("reading the segments", &error))
     };
@@ -62,7 +64,10 @@ async fn account(url: &str, over: &AtomicBool) -> Result<(), String> {
     while !over.load(Ordering::SeqCst) {
         let (limit, step) = (fastrand::i32(1..60), fastrand::i32(1..8));
         client
-            .execute("SELECT posthaste.account($1, $2, 65536)", &[&limit, &step])
+            .execute(
+                "SELECT posthaste.count_new_jobs($1, $2, 65536)",
+                &[&limit, &step],
+            )
             .await
             .map_err(|error| session::describe("counting", &error))?;
         tokio::time::sleep(Duration::from_millis(fastrand::u64(0..20))).await;
@@ -125,9 +130,9 @@ pub async fn after_closes_of_unclaimed_jobs(url: &str) -> Result<(), String> {
     let story = [
         "SELECT posthaste.enqueue('a') FROM generate_series(1, 20)",
         "SELECT posthaste.cancel(2)",
-        "SELECT posthaste.account(12, 3, 65536)",
+        "SELECT posthaste.count_new_jobs(12, 3, 65536)",
         "SELECT posthaste.cancel_many('{5, 6, 19}')",
-        "SELECT posthaste.account(100, 3, 65536)",
+        "SELECT posthaste.count_new_jobs(100, 3, 65536)",
         "SELECT posthaste.cancel_many('{7, 20}')",
     ];
     agree_after_each(&client, &story).await
@@ -137,7 +142,7 @@ pub async fn after_closes_of_unclaimed_jobs(url: &str) -> Result<(), String> {
 const CLAIM: &str =
     "SELECT * FROM posthaste.claim('default', '{0}', 1, gen_random_uuid(), 2, 1 << 20)";
 /// Counts everything.
-const ACCOUNT: &str = "SELECT posthaste.account(1000, 3, 65536)";
+const ACCOUNT: &str = "SELECT posthaste.count_new_jobs(1000, 3, 65536)";
 
 /// Claims some of a lane's jobs, counts, and continues, while a transaction that has enqueued
 /// before all of them commits in between.

@@ -33,7 +33,7 @@ async fn readers_see_the_number_of_uncounted_jobs() {
     for most in [0, 1, 999, 9_500] {
         assert_eq!(jobs.uncounted(most).await.unwrap(), most);
     }
-    let some = "SELECT posthaste.account(3000, 100, 65536)";
+    let some = "SELECT posthaste.count_new_jobs(3000, 100, 65536)";
     client.batch_execute(some).await.unwrap();
     let left = jobs.uncounted(1 << 20).await.unwrap();
     assert!((1_000..=7_000).contains(&left), "{left}");
@@ -61,7 +61,7 @@ async fn small_counting_budgets_do_not_skip_scheduled_jobs() {
         .await
         .unwrap();
     lead(&client).await;
-    let less = "SELECT posthaste.account(100, 125, 65536) IS NULL";
+    let less = "SELECT posthaste.count_new_jobs(100, 125, 65536) IS NULL";
     for left in [875, 750] {
         let is_more: bool = client.query_one(less, &[]).await.unwrap().get(0);
         assert!(is_more);

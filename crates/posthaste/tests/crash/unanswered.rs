@@ -125,6 +125,6 @@ async fn undeliverable_claims_are_released_and_the_next_one_runs() {
     worker.stop().await.unwrap();
     let done = consumer.done.load(Ordering::SeqCst);
     assert_eq!(done, 7_000, "and comes once");
-    let open = "SELECT count(*) FROM posthaste.worker w, posthaste.open_of(w.id, NULL)";
+    let open = "SELECT count(*) FROM posthaste.worker w, posthaste.open_jobs(w.id, NULL)";
     assert_eq!(support::number(&client, open).await, 0, "it left nothing");
 }

@@ -77,8 +77,8 @@ CREATE OR REPLACE FUNCTION posthaste.window_has_rows_@k@(";
          posthaste.lane_key(p_queue, v_priority));" => "v_is_held := true;";
 
     "the batch number is drawn outside the lock" by LATE_TO_THE_LOCK:
-        "CONTINUE WHEN NOT posthaste.sees(p_queue, v_priority, p_worker);" =>
-        "CONTINUE WHEN NOT posthaste.sees(p_queue, v_priority, p_worker);\n    \
+        "CONTINUE WHEN NOT posthaste.lane_has_work(p_queue, v_priority, p_worker);" =>
+        "CONTINUE WHEN NOT posthaste.lane_has_work(p_queue, v_priority, p_worker);\n    \
          PERFORM set_config('test.drawn', nextval('posthaste.batch_id')::text, true);",
         "VALUES (nextval('posthaste.batch_id'), p_worker, p_queue, p_priority, p_token" =>
         "VALUES (coalesce(nullif(current_setting('test.drawn', true), '')::bigint, \
@@ -249,7 +249,7 @@ CREATE OR REPLACE FUNCTION posthaste.window_has_rows_@k@(";
         "PERFORM setval('posthaste.promote_horizon', greatest(";
 
     "a clock step back is not published" by CLOCK_WAS_AHEAD:
-        "RETURN posthaste.step_back(v_now);" => "RETURN false;";
+        "RETURN posthaste.return_to_earlier_segment(v_now);" => "RETURN false;";
 
     "each ineffective back-off counts an attempt" by CLOCK_WAS_AHEAD:
         "WHEN s.slot < 6 AND v.due > clock_timestamp() THEN j.attempt" =>
@@ -260,11 +260,11 @@ CREATE OR REPLACE FUNCTION posthaste.window_has_rows_@k@(";
         "THEN '-infinity'::timestamptz ELSE '-infinity' END";
 
     "ordering keys are never taken" by ORDERING:
-        "WHERE NOT EXISTS (SELECT FROM posthaste.stand(k.key) s WHERE NOT s.is_free)" => "WHERE \
-            true";
+        "NOT EXISTS (SELECT FROM posthaste.ordering_position(k.key) s WHERE NOT s.is_free)" =>
+        "true";
 
     "turns are lost with their slot" by ORDERING:
-        "PERFORM posthaste.keep_turns(@k@);" => "";
+        "PERFORM posthaste.carry_over_turns(@k@);" => "";
 
     "any job's end ends the turn" by ORDERING:
         "WHERE s.turn = e.turn AND NOT s.is_free" => "WHERE NOT s.is_free";

@@ -58,7 +58,7 @@ async fn replica_role_sessions_are_reset_or_refused() {
         for act in [
             "SELECT posthaste.redrive()",
             "SELECT posthaste.cancel(1)",
-            "SELECT posthaste.lock_out(true)",
+            "SELECT posthaste.lock_out_workers(true)",
         ] {
             let refused = silent.batch_execute(act).await.unwrap_err();
             assert_eq!(refused.code().unwrap().code(), "55000", "{act}");

@@ -14,7 +14,7 @@ stuck AS MATERIALIZED (
    WHERE j.state IN ('available', 'running', 'quarantined') AND j.queue <> ALL ($2)
   UNION ALL
   SELECT b.ordering_key FROM behind b JOIN job j ON j.ordering_key = b.ordering_key,
-         LATERAL posthaste.stand(b.ordering_key) s
+         LATERAL posthaste.ordering_position(b.ordering_key) s
    WHERE j.state IN ('scheduled', 'retrying', 'awaiting') AND NOT s.is_free
      AND (EXISTS (SELECT FROM posthaste.in_flight h WHERE h.id = j.id AND h.turn = s.turn)
           OR EXISTS (SELECT FROM posthaste.store r

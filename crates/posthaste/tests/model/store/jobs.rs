@@ -67,7 +67,7 @@ impl Store {
             _ => {
                 let now = "UPDATE posthaste.in_flight SET until = clock_timestamp() WHERE id = $1";
                 self.rows(now, &[&id]).await?;
-                let _: i64 = self.ask("SELECT posthaste.overdue(100)", &[]).await?;
+                let _: i64 = self.ask("SELECT posthaste.retry_overdue(100)", &[]).await?;
                 book.failed(id, false);
             }
         }
@@ -130,7 +130,7 @@ impl Store {
                 .ask("SELECT posthaste.expire($1, 100)", &[&slot])
                 .await?;
         }
-        let _: i64 = self.ask("SELECT posthaste.overdue(100)", &[]).await?;
+        let _: i64 = self.ask("SELECT posthaste.retry_overdue(100)", &[]).await?;
         Ok(())
     }
 }
