@@ -405,19 +405,19 @@ CREATE TABLE posthaste.worker (
   last_error text
 ) WITH (fillfactor = 50);
 
--- The elected leader of maintenance. A lease by the server's clock spares idle work; each duty has
--- a lock of its own, so two leaders at once do no harm. A clock outside of the lease, before it
--- too, ends it.
+-- The elected leader of maintenance. A lease by the server's clock saves idle work; each duty takes
+-- a lock, so two leaders at once do no harm. A clock outside the lease ends it, also one before it.
 CREATE TABLE posthaste.leader (
-  only_row boolean     PRIMARY KEY DEFAULT true CHECK (only_row),
-  worker   bigint      NOT NULL,
-  since    timestamptz NOT NULL DEFAULT clock_timestamp(),  -- when it was last renewed
-  until    timestamptz NOT NULL,
-  steady   timestamptz NOT NULL DEFAULT clock_timestamp(),  -- posthaste.steady()
-  -- The server process that renewed it last. It is the worker's own if the renewal before came by
-  -- it too: behind a pooler in transaction mode it is anybody's.
-  pid      integer     NOT NULL DEFAULT 0,
-  is_own   boolean     NOT NULL DEFAULT false
+  only_row        boolean     PRIMARY KEY DEFAULT true CHECK (only_row),
+  worker          bigint      NOT NULL,
+  since           timestamptz NOT NULL DEFAULT clock_timestamp(),  -- when it was last renewed
+  until           timestamptz NOT NULL,
+  -- See posthaste.retention_clock().
+  retention_clock timestamptz NOT NULL DEFAULT clock_timestamp(),
+  -- The server process of the last renewal. It belongs to the worker if the previous renewal came
+  -- from it too; through a pooler in transaction mode, any client may use it.
+  pid             integer     NOT NULL DEFAULT 0,
+  is_own          boolean     NOT NULL DEFAULT false
 ) WITH (fillfactor = 50);
 
 -- Lanes that were ever seen by a worker, so that a claim probes lanes instead of searching for
@@ -1679,7 +1679,7 @@ BEGIN
       current_setting('transaction_isolation')
       USING ERRCODE = 'invalid_transaction_state';
   END IF;
-  PERFORM posthaste.bound_answers();
+  PERFORM posthaste.limit_send_time();
   -- A job that moves between two attempts is found by the second. Only the first waits for locks:
   -- the promoter's, then lanes in the order in which claims take them. The second already holds
   -- some and would wait in another order.
@@ -1904,22 +1904,22 @@ CREATE OR REPLACE FUNCTION posthaste.claim_0(
 LANGUAGE plpgsql AS $f$
 DECLARE
   w posthaste.lane_window := posthaste.window_0(p_queue, p_priority, p_now);
-  v_reach record;
+  v_extent record;
 BEGIN
   LOOP
-    v_reach := posthaste.reach_0(p_queue, p_priority, w, p_limit, p_bytes, p_expired);
-    EXIT WHEN v_reach.o_n > 0;
+    v_extent := posthaste.batch_extent_0(p_queue, p_priority, w, p_limit, p_bytes, p_expired);
+    EXIT WHEN v_extent.o_n > 0;
     -- nothing is left, or what is left has not expired
-    IF w.is_fresh OR v_reach.o_xid IS NOT NULL THEN
+    IF w.is_fresh OR v_extent.o_xid IS NOT NULL THEN
       RETURN;
     END IF;
     w := posthaste.next_window(w, p_now);
   END LOOP;
-  o_n := v_reach.o_n; o_bytes := v_reach.o_bytes; o_mixed := v_reach.o_mixed;
+  o_n := v_extent.o_n; o_bytes := v_extent.o_bytes; o_mixed := v_extent.o_mixed;
   INSERT INTO posthaste.claim_0 (batch, worker, queue, priority, token, lo, hi, from_xid, from_id,
       to_xid, to_id, n, exhausted)
   VALUES (nextval('posthaste.batch_id'), p_worker, p_queue, p_priority, p_token, w.lo, w.hi,
-          w.at_xid, w.at_id, v_reach.o_xid, v_reach.o_id, o_n,
+          w.at_xid, w.at_id, v_extent.o_xid, v_extent.o_id, o_n,
           o_n < p_limit AND o_bytes < p_bytes AND NOT p_expired)
   RETURNING batch, exhausted AND w.is_fresh INTO o_batch, o_last;
   IF NOT o_mixed AND EXISTS (SELECT FROM posthaste.closed_unclaimed_0) THEN
@@ -1937,22 +1937,22 @@ CREATE OR REPLACE FUNCTION posthaste.claim_1(
 LANGUAGE plpgsql AS $f$
 DECLARE
   w posthaste.lane_window := posthaste.window_1(p_queue, p_priority, p_now);
-  v_reach record;
+  v_extent record;
 BEGIN
   LOOP
-    v_reach := posthaste.reach_1(p_queue, p_priority, w, p_limit, p_bytes, p_expired);
-    EXIT WHEN v_reach.o_n > 0;
+    v_extent := posthaste.batch_extent_1(p_queue, p_priority, w, p_limit, p_bytes, p_expired);
+    EXIT WHEN v_extent.o_n > 0;
     -- nothing is left, or what is left has not expired
-    IF w.is_fresh OR v_reach.o_xid IS NOT NULL THEN
+    IF w.is_fresh OR v_extent.o_xid IS NOT NULL THEN
       RETURN;
     END IF;
     w := posthaste.next_window(w, p_now);
   END LOOP;
-  o_n := v_reach.o_n; o_bytes := v_reach.o_bytes; o_mixed := v_reach.o_mixed;
+  o_n := v_extent.o_n; o_bytes := v_extent.o_bytes; o_mixed := v_extent.o_mixed;
   INSERT INTO posthaste.claim_1 (batch, worker, queue, priority, token, lo, hi, from_xid, from_id,
       to_xid, to_id, n, exhausted)
   VALUES (nextval('posthaste.batch_id'), p_worker, p_queue, p_priority, p_token, w.lo, w.hi,
-          w.at_xid, w.at_id, v_reach.o_xid, v_reach.o_id, o_n,
+          w.at_xid, w.at_id, v_extent.o_xid, v_extent.o_id, o_n,
           o_n < p_limit AND o_bytes < p_bytes AND NOT p_expired)
   RETURNING batch, exhausted AND w.is_fresh INTO o_batch, o_last;
   IF NOT o_mixed AND EXISTS (SELECT FROM posthaste.closed_unclaimed_1) THEN
@@ -1970,22 +1970,22 @@ CREATE OR REPLACE FUNCTION posthaste.claim_2(
 LANGUAGE plpgsql AS $f$
 DECLARE
   w posthaste.lane_window := posthaste.window_2(p_queue, p_priority, p_now);
-  v_reach record;
+  v_extent record;
 BEGIN
   LOOP
-    v_reach := posthaste.reach_2(p_queue, p_priority, w, p_limit, p_bytes, p_expired);
-    EXIT WHEN v_reach.o_n > 0;
+    v_extent := posthaste.batch_extent_2(p_queue, p_priority, w, p_limit, p_bytes, p_expired);
+    EXIT WHEN v_extent.o_n > 0;
     -- nothing is left, or what is left has not expired
-    IF w.is_fresh OR v_reach.o_xid IS NOT NULL THEN
+    IF w.is_fresh OR v_extent.o_xid IS NOT NULL THEN
       RETURN;
     END IF;
     w := posthaste.next_window(w, p_now);
   END LOOP;
-  o_n := v_reach.o_n; o_bytes := v_reach.o_bytes; o_mixed := v_reach.o_mixed;
+  o_n := v_extent.o_n; o_bytes := v_extent.o_bytes; o_mixed := v_extent.o_mixed;
   INSERT INTO posthaste.claim_2 (batch, worker, queue, priority, token, lo, hi, from_xid, from_id,
       to_xid, to_id, n, exhausted)
   VALUES (nextval('posthaste.batch_id'), p_worker, p_queue, p_priority, p_token, w.lo, w.hi,
-          w.at_xid, w.at_id, v_reach.o_xid, v_reach.o_id, o_n,
+          w.at_xid, w.at_id, v_extent.o_xid, v_extent.o_id, o_n,
           o_n < p_limit AND o_bytes < p_bytes AND NOT p_expired)
   RETURNING batch, exhausted AND w.is_fresh INTO o_batch, o_last;
   IF NOT o_mixed AND EXISTS (SELECT FROM posthaste.closed_unclaimed_2) THEN
@@ -2003,22 +2003,22 @@ CREATE OR REPLACE FUNCTION posthaste.claim_3(
 LANGUAGE plpgsql AS $f$
 DECLARE
   w posthaste.lane_window := posthaste.window_3(p_queue, p_priority, p_now);
-  v_reach record;
+  v_extent record;
 BEGIN
   LOOP
-    v_reach := posthaste.reach_3(p_queue, p_priority, w, p_limit, p_bytes, p_expired);
-    EXIT WHEN v_reach.o_n > 0;
+    v_extent := posthaste.batch_extent_3(p_queue, p_priority, w, p_limit, p_bytes, p_expired);
+    EXIT WHEN v_extent.o_n > 0;
     -- nothing is left, or what is left has not expired
-    IF w.is_fresh OR v_reach.o_xid IS NOT NULL THEN
+    IF w.is_fresh OR v_extent.o_xid IS NOT NULL THEN
       RETURN;
     END IF;
     w := posthaste.next_window(w, p_now);
   END LOOP;
-  o_n := v_reach.o_n; o_bytes := v_reach.o_bytes; o_mixed := v_reach.o_mixed;
+  o_n := v_extent.o_n; o_bytes := v_extent.o_bytes; o_mixed := v_extent.o_mixed;
   INSERT INTO posthaste.claim_3 (batch, worker, queue, priority, token, lo, hi, from_xid, from_id,
       to_xid, to_id, n, exhausted)
   VALUES (nextval('posthaste.batch_id'), p_worker, p_queue, p_priority, p_token, w.lo, w.hi,
-          w.at_xid, w.at_id, v_reach.o_xid, v_reach.o_id, o_n,
+          w.at_xid, w.at_id, v_extent.o_xid, v_extent.o_id, o_n,
           o_n < p_limit AND o_bytes < p_bytes AND NOT p_expired)
   RETURNING batch, exhausted AND w.is_fresh INTO o_batch, o_last;
   IF NOT o_mixed AND EXISTS (SELECT FROM posthaste.closed_unclaimed_3) THEN
@@ -2036,22 +2036,22 @@ CREATE OR REPLACE FUNCTION posthaste.claim_4(
 LANGUAGE plpgsql AS $f$
 DECLARE
   w posthaste.lane_window := posthaste.window_4(p_queue, p_priority, p_now);
-  v_reach record;
+  v_extent record;
 BEGIN
   LOOP
-    v_reach := posthaste.reach_4(p_queue, p_priority, w, p_limit, p_bytes, p_expired);
-    EXIT WHEN v_reach.o_n > 0;
+    v_extent := posthaste.batch_extent_4(p_queue, p_priority, w, p_limit, p_bytes, p_expired);
+    EXIT WHEN v_extent.o_n > 0;
     -- nothing is left, or what is left has not expired
-    IF w.is_fresh OR v_reach.o_xid IS NOT NULL THEN
+    IF w.is_fresh OR v_extent.o_xid IS NOT NULL THEN
       RETURN;
     END IF;
     w := posthaste.next_window(w, p_now);
   END LOOP;
-  o_n := v_reach.o_n; o_bytes := v_reach.o_bytes; o_mixed := v_reach.o_mixed;
+  o_n := v_extent.o_n; o_bytes := v_extent.o_bytes; o_mixed := v_extent.o_mixed;
   INSERT INTO posthaste.claim_4 (batch, worker, queue, priority, token, lo, hi, from_xid, from_id,
       to_xid, to_id, n, exhausted)
   VALUES (nextval('posthaste.batch_id'), p_worker, p_queue, p_priority, p_token, w.lo, w.hi,
-          w.at_xid, w.at_id, v_reach.o_xid, v_reach.o_id, o_n,
+          w.at_xid, w.at_id, v_extent.o_xid, v_extent.o_id, o_n,
           o_n < p_limit AND o_bytes < p_bytes AND NOT p_expired)
   RETURNING batch, exhausted AND w.is_fresh INTO o_batch, o_last;
   IF NOT o_mixed AND EXISTS (SELECT FROM posthaste.closed_unclaimed_4) THEN
@@ -2069,22 +2069,22 @@ CREATE OR REPLACE FUNCTION posthaste.claim_5(
 LANGUAGE plpgsql AS $f$
 DECLARE
   w posthaste.lane_window := posthaste.window_5(p_queue, p_priority, p_now);
-  v_reach record;
+  v_extent record;
 BEGIN
   LOOP
-    v_reach := posthaste.reach_5(p_queue, p_priority, w, p_limit, p_bytes, p_expired);
-    EXIT WHEN v_reach.o_n > 0;
+    v_extent := posthaste.batch_extent_5(p_queue, p_priority, w, p_limit, p_bytes, p_expired);
+    EXIT WHEN v_extent.o_n > 0;
     -- nothing is left, or what is left has not expired
-    IF w.is_fresh OR v_reach.o_xid IS NOT NULL THEN
+    IF w.is_fresh OR v_extent.o_xid IS NOT NULL THEN
       RETURN;
     END IF;
     w := posthaste.next_window(w, p_now);
   END LOOP;
-  o_n := v_reach.o_n; o_bytes := v_reach.o_bytes; o_mixed := v_reach.o_mixed;
+  o_n := v_extent.o_n; o_bytes := v_extent.o_bytes; o_mixed := v_extent.o_mixed;
   INSERT INTO posthaste.claim_5 (batch, worker, queue, priority, token, lo, hi, from_xid, from_id,
       to_xid, to_id, n, exhausted)
   VALUES (nextval('posthaste.batch_id'), p_worker, p_queue, p_priority, p_token, w.lo, w.hi,
-          w.at_xid, w.at_id, v_reach.o_xid, v_reach.o_id, o_n,
+          w.at_xid, w.at_id, v_extent.o_xid, v_extent.o_id, o_n,
           o_n < p_limit AND o_bytes < p_bytes AND NOT p_expired)
   RETURNING batch, exhausted AND w.is_fresh INTO o_batch, o_last;
   IF NOT o_mixed AND EXISTS (SELECT FROM posthaste.closed_unclaimed_5) THEN
@@ -2173,7 +2173,7 @@ END $f$;
 
 -- The jobs of a batch as they are handed out, without those that are closed already when it is
 -- mixed.
-CREATE OR REPLACE FUNCTION posthaste.handed_out_0(p_batch bigint, p_token uuid, p_mixed boolean)
+CREATE OR REPLACE FUNCTION posthaste.batch_jobs_0(p_batch bigint, p_token uuid, p_mixed boolean)
 RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
   SELECT r.slot, p_batch, r.id, r.enqueued_at, r.scheduled_at, r.expires_at, r.priority, r.attempt,
          r.max_attempts, r.crashes,
@@ -2182,7 +2182,7 @@ RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
    WHERE NOT p_mixed OR NOT EXISTS (SELECT FROM posthaste.job_done_0 a
        WHERE a.xid = r.xid AND a.id = r.id)
 $f$;
-CREATE OR REPLACE FUNCTION posthaste.handed_out_1(p_batch bigint, p_token uuid, p_mixed boolean)
+CREATE OR REPLACE FUNCTION posthaste.batch_jobs_1(p_batch bigint, p_token uuid, p_mixed boolean)
 RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
   SELECT r.slot, p_batch, r.id, r.enqueued_at, r.scheduled_at, r.expires_at, r.priority, r.attempt,
          r.max_attempts, r.crashes,
@@ -2191,7 +2191,7 @@ RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
    WHERE NOT p_mixed OR NOT EXISTS (SELECT FROM posthaste.job_done_1 a
        WHERE a.xid = r.xid AND a.id = r.id)
 $f$;
-CREATE OR REPLACE FUNCTION posthaste.handed_out_2(p_batch bigint, p_token uuid, p_mixed boolean)
+CREATE OR REPLACE FUNCTION posthaste.batch_jobs_2(p_batch bigint, p_token uuid, p_mixed boolean)
 RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
   SELECT r.slot, p_batch, r.id, r.enqueued_at, r.scheduled_at, r.expires_at, r.priority, r.attempt,
          r.max_attempts, r.crashes,
@@ -2200,7 +2200,7 @@ RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
    WHERE NOT p_mixed OR NOT EXISTS (SELECT FROM posthaste.job_done_2 a
        WHERE a.xid = r.xid AND a.id = r.id)
 $f$;
-CREATE OR REPLACE FUNCTION posthaste.handed_out_3(p_batch bigint, p_token uuid, p_mixed boolean)
+CREATE OR REPLACE FUNCTION posthaste.batch_jobs_3(p_batch bigint, p_token uuid, p_mixed boolean)
 RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
   SELECT r.slot, p_batch, r.id, r.enqueued_at, r.scheduled_at, r.expires_at, r.priority, r.attempt,
          r.max_attempts, r.crashes,
@@ -2209,7 +2209,7 @@ RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
    WHERE NOT p_mixed OR NOT EXISTS (SELECT FROM posthaste.job_done_3 a
        WHERE a.xid = r.xid AND a.id = r.id)
 $f$;
-CREATE OR REPLACE FUNCTION posthaste.handed_out_4(p_batch bigint, p_token uuid, p_mixed boolean)
+CREATE OR REPLACE FUNCTION posthaste.batch_jobs_4(p_batch bigint, p_token uuid, p_mixed boolean)
 RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
   SELECT r.slot, p_batch, r.id, r.enqueued_at, r.scheduled_at, r.expires_at, r.priority, r.attempt,
          r.max_attempts, r.crashes,
@@ -2218,7 +2218,7 @@ RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
    WHERE NOT p_mixed OR NOT EXISTS (SELECT FROM posthaste.job_done_4 a
        WHERE a.xid = r.xid AND a.id = r.id)
 $f$;
-CREATE OR REPLACE FUNCTION posthaste.handed_out_5(p_batch bigint, p_token uuid, p_mixed boolean)
+CREATE OR REPLACE FUNCTION posthaste.batch_jobs_5(p_batch bigint, p_token uuid, p_mixed boolean)
 RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
   SELECT r.slot, p_batch, r.id, r.enqueued_at, r.scheduled_at, r.expires_at, r.priority, r.attempt,
          r.max_attempts, r.crashes,
@@ -2230,7 +2230,7 @@ $f$;
 
 -- The same jobs, of a batch of which none is closed, if their rows have at most p_bytes in all;
 -- otherwise none.
-CREATE OR REPLACE FUNCTION posthaste.handed_out_short_0(
+CREATE OR REPLACE FUNCTION posthaste.batch_jobs_if_small_0(
   p_batch bigint, p_token uuid, p_bytes integer)
 RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
   SELECT r.slot, p_batch, r.id, r.enqueued_at, r.scheduled_at, r.expires_at, r.priority, r.attempt,
@@ -2241,7 +2241,7 @@ RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
             FROM posthaste.batch_rows_0(p_batch, p_token) r) r
    WHERE r.bytes <= p_bytes
 $f$;
-CREATE OR REPLACE FUNCTION posthaste.handed_out_short_1(
+CREATE OR REPLACE FUNCTION posthaste.batch_jobs_if_small_1(
   p_batch bigint, p_token uuid, p_bytes integer)
 RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
   SELECT r.slot, p_batch, r.id, r.enqueued_at, r.scheduled_at, r.expires_at, r.priority, r.attempt,
@@ -2252,7 +2252,7 @@ RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
             FROM posthaste.batch_rows_1(p_batch, p_token) r) r
    WHERE r.bytes <= p_bytes
 $f$;
-CREATE OR REPLACE FUNCTION posthaste.handed_out_short_2(
+CREATE OR REPLACE FUNCTION posthaste.batch_jobs_if_small_2(
   p_batch bigint, p_token uuid, p_bytes integer)
 RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
   SELECT r.slot, p_batch, r.id, r.enqueued_at, r.scheduled_at, r.expires_at, r.priority, r.attempt,
@@ -2263,7 +2263,7 @@ RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
             FROM posthaste.batch_rows_2(p_batch, p_token) r) r
    WHERE r.bytes <= p_bytes
 $f$;
-CREATE OR REPLACE FUNCTION posthaste.handed_out_short_3(
+CREATE OR REPLACE FUNCTION posthaste.batch_jobs_if_small_3(
   p_batch bigint, p_token uuid, p_bytes integer)
 RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
   SELECT r.slot, p_batch, r.id, r.enqueued_at, r.scheduled_at, r.expires_at, r.priority, r.attempt,
@@ -2274,7 +2274,7 @@ RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
             FROM posthaste.batch_rows_3(p_batch, p_token) r) r
    WHERE r.bytes <= p_bytes
 $f$;
-CREATE OR REPLACE FUNCTION posthaste.handed_out_short_4(
+CREATE OR REPLACE FUNCTION posthaste.batch_jobs_if_small_4(
   p_batch bigint, p_token uuid, p_bytes integer)
 RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
   SELECT r.slot, p_batch, r.id, r.enqueued_at, r.scheduled_at, r.expires_at, r.priority, r.attempt,
@@ -2285,7 +2285,7 @@ RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
             FROM posthaste.batch_rows_4(p_batch, p_token) r) r
    WHERE r.bytes <= p_bytes
 $f$;
-CREATE OR REPLACE FUNCTION posthaste.handed_out_short_5(
+CREATE OR REPLACE FUNCTION posthaste.batch_jobs_if_small_5(
   p_batch bigint, p_token uuid, p_bytes integer)
 RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
   SELECT r.slot, p_batch, r.id, r.enqueued_at, r.scheduled_at, r.expires_at, r.priority, r.attempt,
@@ -2298,7 +2298,7 @@ RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
 $f$;
 
 -- The same of a batch of one job, which is its last row: at half of the cost.
-CREATE OR REPLACE FUNCTION posthaste.handed_out_one_0(
+CREATE OR REPLACE FUNCTION posthaste.batch_job_0(
   p_batch bigint, p_token uuid, p_bytes integer)
 RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
   SELECT r.slot, p_batch, r.id, r.enqueued_at, r.scheduled_at, r.expires_at, r.priority, r.attempt,
@@ -2311,7 +2311,7 @@ RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
            WHERE c.batch = p_batch AND c.token = p_token) r
    WHERE r.bytes <= p_bytes
 $f$;
-CREATE OR REPLACE FUNCTION posthaste.handed_out_one_1(
+CREATE OR REPLACE FUNCTION posthaste.batch_job_1(
   p_batch bigint, p_token uuid, p_bytes integer)
 RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
   SELECT r.slot, p_batch, r.id, r.enqueued_at, r.scheduled_at, r.expires_at, r.priority, r.attempt,
@@ -2324,7 +2324,7 @@ RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
            WHERE c.batch = p_batch AND c.token = p_token) r
    WHERE r.bytes <= p_bytes
 $f$;
-CREATE OR REPLACE FUNCTION posthaste.handed_out_one_2(
+CREATE OR REPLACE FUNCTION posthaste.batch_job_2(
   p_batch bigint, p_token uuid, p_bytes integer)
 RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
   SELECT r.slot, p_batch, r.id, r.enqueued_at, r.scheduled_at, r.expires_at, r.priority, r.attempt,
@@ -2337,7 +2337,7 @@ RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
            WHERE c.batch = p_batch AND c.token = p_token) r
    WHERE r.bytes <= p_bytes
 $f$;
-CREATE OR REPLACE FUNCTION posthaste.handed_out_one_3(
+CREATE OR REPLACE FUNCTION posthaste.batch_job_3(
   p_batch bigint, p_token uuid, p_bytes integer)
 RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
   SELECT r.slot, p_batch, r.id, r.enqueued_at, r.scheduled_at, r.expires_at, r.priority, r.attempt,
@@ -2350,7 +2350,7 @@ RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
            WHERE c.batch = p_batch AND c.token = p_token) r
    WHERE r.bytes <= p_bytes
 $f$;
-CREATE OR REPLACE FUNCTION posthaste.handed_out_one_4(
+CREATE OR REPLACE FUNCTION posthaste.batch_job_4(
   p_batch bigint, p_token uuid, p_bytes integer)
 RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
   SELECT r.slot, p_batch, r.id, r.enqueued_at, r.scheduled_at, r.expires_at, r.priority, r.attempt,
@@ -2363,7 +2363,7 @@ RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
            WHERE c.batch = p_batch AND c.token = p_token) r
    WHERE r.bytes <= p_bytes
 $f$;
-CREATE OR REPLACE FUNCTION posthaste.handed_out_one_5(
+CREATE OR REPLACE FUNCTION posthaste.batch_job_5(
   p_batch bigint, p_token uuid, p_bytes integer)
 RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
   SELECT r.slot, p_batch, r.id, r.enqueued_at, r.scheduled_at, r.expires_at, r.priority, r.attempt,
@@ -2442,9 +2442,9 @@ BEGIN
     RETURN;
   END IF;
   IF v_queue.rate IS NOT NULL THEN
-    v_left := least(v_left, posthaste.allowance(v_queue));
+    v_left := least(v_left, posthaste.rate_allowance(v_queue));
     IF v_left = 0 THEN
-      v_more.batch := posthaste.until_next(v_queue);
+      v_more.batch := posthaste.wait_until_next(v_queue);
       RETURN NEXT v_more;
       RETURN;
     END IF;
@@ -2458,7 +2458,7 @@ BEGIN
       v_is_held := pg_try_advisory_xact_lock(1885893475, posthaste.lane_key(p_queue, v_priority));
     END IF;
     IF NOT v_is_held THEN
-      CONTINUE WHEN NOT posthaste.sees(p_queue, v_priority, p_worker);
+      CONTINUE WHEN NOT posthaste.lane_has_work(p_queue, v_priority, p_worker);
       PERFORM posthaste.hold_lane(p_queue, v_priority);
     END IF;
     -- From here on nobody moves a job of the lane, and all slots are read as of one moment: what is
@@ -2502,75 +2502,75 @@ BEGIN
           CASE v_slot
             WHEN 0 THEN
               IF p_answer IS NULL THEN
-                RETURN QUERY SELECT * FROM posthaste.handed_out_0(b.o_batch, p_token, b.o_mixed) h;
+                RETURN QUERY SELECT * FROM posthaste.batch_jobs_0(b.o_batch, p_token, b.o_mixed) h;
               ELSIF v_is_sent AND b.o_n = 1 THEN
                 RETURN QUERY
-                  SELECT * FROM posthaste.handed_out_one_0(b.o_batch, p_token, v_share) h;
+                  SELECT * FROM posthaste.batch_job_0(b.o_batch, p_token, v_share) h;
               ELSIF v_is_sent THEN
                 RETURN QUERY
-                  SELECT * FROM posthaste.handed_out_short_0(b.o_batch, p_token, v_share) h;
+                  SELECT * FROM posthaste.batch_jobs_if_small_0(b.o_batch, p_token, v_share) h;
               ELSE
-                PERFORM FROM posthaste.handed_out_0(b.o_batch, p_token, true) h;
+                PERFORM FROM posthaste.batch_jobs_0(b.o_batch, p_token, true) h;
               END IF;
             WHEN 1 THEN
               IF p_answer IS NULL THEN
-                RETURN QUERY SELECT * FROM posthaste.handed_out_1(b.o_batch, p_token, b.o_mixed) h;
+                RETURN QUERY SELECT * FROM posthaste.batch_jobs_1(b.o_batch, p_token, b.o_mixed) h;
               ELSIF v_is_sent AND b.o_n = 1 THEN
                 RETURN QUERY
-                  SELECT * FROM posthaste.handed_out_one_1(b.o_batch, p_token, v_share) h;
+                  SELECT * FROM posthaste.batch_job_1(b.o_batch, p_token, v_share) h;
               ELSIF v_is_sent THEN
                 RETURN QUERY
-                  SELECT * FROM posthaste.handed_out_short_1(b.o_batch, p_token, v_share) h;
+                  SELECT * FROM posthaste.batch_jobs_if_small_1(b.o_batch, p_token, v_share) h;
               ELSE
-                PERFORM FROM posthaste.handed_out_1(b.o_batch, p_token, true) h;
+                PERFORM FROM posthaste.batch_jobs_1(b.o_batch, p_token, true) h;
               END IF;
             WHEN 2 THEN
               IF p_answer IS NULL THEN
-                RETURN QUERY SELECT * FROM posthaste.handed_out_2(b.o_batch, p_token, b.o_mixed) h;
+                RETURN QUERY SELECT * FROM posthaste.batch_jobs_2(b.o_batch, p_token, b.o_mixed) h;
               ELSIF v_is_sent AND b.o_n = 1 THEN
                 RETURN QUERY
-                  SELECT * FROM posthaste.handed_out_one_2(b.o_batch, p_token, v_share) h;
+                  SELECT * FROM posthaste.batch_job_2(b.o_batch, p_token, v_share) h;
               ELSIF v_is_sent THEN
                 RETURN QUERY
-                  SELECT * FROM posthaste.handed_out_short_2(b.o_batch, p_token, v_share) h;
+                  SELECT * FROM posthaste.batch_jobs_if_small_2(b.o_batch, p_token, v_share) h;
               ELSE
-                PERFORM FROM posthaste.handed_out_2(b.o_batch, p_token, true) h;
+                PERFORM FROM posthaste.batch_jobs_2(b.o_batch, p_token, true) h;
               END IF;
             WHEN 3 THEN
               IF p_answer IS NULL THEN
-                RETURN QUERY SELECT * FROM posthaste.handed_out_3(b.o_batch, p_token, b.o_mixed) h;
+                RETURN QUERY SELECT * FROM posthaste.batch_jobs_3(b.o_batch, p_token, b.o_mixed) h;
               ELSIF v_is_sent AND b.o_n = 1 THEN
                 RETURN QUERY
-                  SELECT * FROM posthaste.handed_out_one_3(b.o_batch, p_token, v_share) h;
+                  SELECT * FROM posthaste.batch_job_3(b.o_batch, p_token, v_share) h;
               ELSIF v_is_sent THEN
                 RETURN QUERY
-                  SELECT * FROM posthaste.handed_out_short_3(b.o_batch, p_token, v_share) h;
+                  SELECT * FROM posthaste.batch_jobs_if_small_3(b.o_batch, p_token, v_share) h;
               ELSE
-                PERFORM FROM posthaste.handed_out_3(b.o_batch, p_token, true) h;
+                PERFORM FROM posthaste.batch_jobs_3(b.o_batch, p_token, true) h;
               END IF;
             WHEN 4 THEN
               IF p_answer IS NULL THEN
-                RETURN QUERY SELECT * FROM posthaste.handed_out_4(b.o_batch, p_token, b.o_mixed) h;
+                RETURN QUERY SELECT * FROM posthaste.batch_jobs_4(b.o_batch, p_token, b.o_mixed) h;
               ELSIF v_is_sent AND b.o_n = 1 THEN
                 RETURN QUERY
-                  SELECT * FROM posthaste.handed_out_one_4(b.o_batch, p_token, v_share) h;
+                  SELECT * FROM posthaste.batch_job_4(b.o_batch, p_token, v_share) h;
               ELSIF v_is_sent THEN
                 RETURN QUERY
-                  SELECT * FROM posthaste.handed_out_short_4(b.o_batch, p_token, v_share) h;
+                  SELECT * FROM posthaste.batch_jobs_if_small_4(b.o_batch, p_token, v_share) h;
               ELSE
-                PERFORM FROM posthaste.handed_out_4(b.o_batch, p_token, true) h;
+                PERFORM FROM posthaste.batch_jobs_4(b.o_batch, p_token, true) h;
               END IF;
             WHEN 5 THEN
               IF p_answer IS NULL THEN
-                RETURN QUERY SELECT * FROM posthaste.handed_out_5(b.o_batch, p_token, b.o_mixed) h;
+                RETURN QUERY SELECT * FROM posthaste.batch_jobs_5(b.o_batch, p_token, b.o_mixed) h;
               ELSIF v_is_sent AND b.o_n = 1 THEN
                 RETURN QUERY
-                  SELECT * FROM posthaste.handed_out_one_5(b.o_batch, p_token, v_share) h;
+                  SELECT * FROM posthaste.batch_job_5(b.o_batch, p_token, v_share) h;
               ELSIF v_is_sent THEN
                 RETURN QUERY
-                  SELECT * FROM posthaste.handed_out_short_5(b.o_batch, p_token, v_share) h;
+                  SELECT * FROM posthaste.batch_jobs_if_small_5(b.o_batch, p_token, v_share) h;
               ELSE
-                PERFORM FROM posthaste.handed_out_5(b.o_batch, p_token, true) h;
+                PERFORM FROM posthaste.batch_jobs_5(b.o_batch, p_token, true) h;
               END IF;
           END CASE;
           GET DIAGNOSTICS v_rows = ROW_COUNT;
@@ -2592,7 +2592,7 @@ BEGIN
         IF v_rows > 0 THEN
           v_left := v_left - v_rows; v_taken := v_taken + v_rows;
           IF v_queue.rate IS NOT NULL THEN
-            PERFORM posthaste.use_up(v_queue, v_rows);
+            PERFORM posthaste.consume_rate(v_queue, v_rows);
           END IF;
           v_bytes := v_bytes - b.o_bytes;
           EXIT WHEN b.o_last OR v_left <= 0 OR v_bytes <= 0;
@@ -2622,7 +2622,7 @@ BEGIN
     END LOOP;
     -- What was walked in vain is passed over from now on.
     IF v_is_held AND v_taken = 0 AND clock_timestamp() - v_begun > interval '2 ms' THEN
-      PERFORM posthaste.sees(p_queue, v_priority, p_worker);
+      PERFORM posthaste.lane_has_work(p_queue, v_priority, p_worker);
     END IF;
     v_lanes := v_lanes + 1;
     IF v_lanes = 100 THEN v_more.batch := 0; RETURN NEXT v_more; RETURN; END IF;
@@ -2645,7 +2645,7 @@ BEGIN
   -- Of a worker that was declared dead they are quarantined.
   IF cardinality(p_priorities) > 100
      OR NOT EXISTS (SELECT FROM posthaste.worker WHERE id = p_worker AND stopped_at IS NULL
-                       AND posthaste.is_here(identity)) THEN
+                       AND posthaste.is_this_store(identity)) THEN
     RETURN;
   END IF;
   FOREACH v_priority IN ARRAY p_priorities LOOP
@@ -2709,7 +2709,7 @@ DECLARE
   v_split boolean;  -- some of the batch are closed
 BEGIN
   IF NOT EXISTS (SELECT FROM posthaste.worker WHERE id = p_worker AND stopped_at IS NULL
-      AND posthaste.is_here(identity)) THEN
+      AND posthaste.is_this_store(identity)) THEN
     RETURN;
   END IF;
   RETURN QUERY
@@ -2725,32 +2725,32 @@ BEGIN
       WHEN 0 THEN
         CONTINUE WHEN EXISTS (SELECT FROM posthaste.batch_done_0 w WHERE w.batch = p_batches[i]);
         v_split := EXISTS (SELECT FROM posthaste.batch_split_0 s WHERE s.batch = p_batches[i]);
-        RETURN QUERY SELECT * FROM posthaste.handed_out_0(p_batches[i], p_token, v_split) h
+        RETURN QUERY SELECT * FROM posthaste.batch_jobs_0(p_batches[i], p_token, v_split) h
           WHERE p_ids IS NULL OR h.id = ANY (p_ids);
       WHEN 1 THEN
         CONTINUE WHEN EXISTS (SELECT FROM posthaste.batch_done_1 w WHERE w.batch = p_batches[i]);
         v_split := EXISTS (SELECT FROM posthaste.batch_split_1 s WHERE s.batch = p_batches[i]);
-        RETURN QUERY SELECT * FROM posthaste.handed_out_1(p_batches[i], p_token, v_split) h
+        RETURN QUERY SELECT * FROM posthaste.batch_jobs_1(p_batches[i], p_token, v_split) h
           WHERE p_ids IS NULL OR h.id = ANY (p_ids);
       WHEN 2 THEN
         CONTINUE WHEN EXISTS (SELECT FROM posthaste.batch_done_2 w WHERE w.batch = p_batches[i]);
         v_split := EXISTS (SELECT FROM posthaste.batch_split_2 s WHERE s.batch = p_batches[i]);
-        RETURN QUERY SELECT * FROM posthaste.handed_out_2(p_batches[i], p_token, v_split) h
+        RETURN QUERY SELECT * FROM posthaste.batch_jobs_2(p_batches[i], p_token, v_split) h
           WHERE p_ids IS NULL OR h.id = ANY (p_ids);
       WHEN 3 THEN
         CONTINUE WHEN EXISTS (SELECT FROM posthaste.batch_done_3 w WHERE w.batch = p_batches[i]);
         v_split := EXISTS (SELECT FROM posthaste.batch_split_3 s WHERE s.batch = p_batches[i]);
-        RETURN QUERY SELECT * FROM posthaste.handed_out_3(p_batches[i], p_token, v_split) h
+        RETURN QUERY SELECT * FROM posthaste.batch_jobs_3(p_batches[i], p_token, v_split) h
           WHERE p_ids IS NULL OR h.id = ANY (p_ids);
       WHEN 4 THEN
         CONTINUE WHEN EXISTS (SELECT FROM posthaste.batch_done_4 w WHERE w.batch = p_batches[i]);
         v_split := EXISTS (SELECT FROM posthaste.batch_split_4 s WHERE s.batch = p_batches[i]);
-        RETURN QUERY SELECT * FROM posthaste.handed_out_4(p_batches[i], p_token, v_split) h
+        RETURN QUERY SELECT * FROM posthaste.batch_jobs_4(p_batches[i], p_token, v_split) h
           WHERE p_ids IS NULL OR h.id = ANY (p_ids);
       WHEN 5 THEN
         CONTINUE WHEN EXISTS (SELECT FROM posthaste.batch_done_5 w WHERE w.batch = p_batches[i]);
         v_split := EXISTS (SELECT FROM posthaste.batch_split_5 s WHERE s.batch = p_batches[i]);
-        RETURN QUERY SELECT * FROM posthaste.handed_out_5(p_batches[i], p_token, v_split) h
+        RETURN QUERY SELECT * FROM posthaste.batch_jobs_5(p_batches[i], p_token, v_split) h
           WHERE p_ids IS NULL OR h.id = ANY (p_ids);
     END CASE;
   END LOOP;
@@ -2759,7 +2759,7 @@ END $f$;
 -- Priorities of a queue that have jobs but are not among the known ones: one index probe per gap
 -- between known lanes and slot, so that rows of known lanes are never walked. One, because what
 -- lies behind it may be slow to walk; of a queue with many lanes up to a hundred.
-CREATE OR REPLACE FUNCTION posthaste.discover(p_queue text, p_known integer[])
+CREATE OR REPLACE FUNCTION posthaste.discover_priorities(p_queue text, p_known integer[])
 RETURNS SETOF integer LANGUAGE plpgsql STABLE
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 SET plan_cache_mode = force_generic_plan SET search_path = pg_catalog, pg_temp AS $f$
@@ -2953,7 +2953,7 @@ BEGIN
   END IF;
   INSERT INTO posthaste.store
   SELECT a.* FROM posthaste.batch_rows_0(p_batch, p_token) r,
-         posthaste.again(r, v_slot, p_due, r.attempt, 0::smallint, p_error) a;
+         posthaste.reschedule_row(r, v_slot, p_due, r.attempt, 0::smallint, p_error) a;
   -- In a restored database a younger job may lie within the batch's edges.
   GET DIAGNOSTICS v_rows = ROW_COUNT;
   IF v_rows <> p_jobs THEN
@@ -2980,7 +2980,7 @@ BEGIN
   END IF;
   INSERT INTO posthaste.store
   SELECT a.* FROM posthaste.batch_rows_1(p_batch, p_token) r,
-         posthaste.again(r, v_slot, p_due, r.attempt, 0::smallint, p_error) a;
+         posthaste.reschedule_row(r, v_slot, p_due, r.attempt, 0::smallint, p_error) a;
   -- In a restored database a younger job may lie within the batch's edges.
   GET DIAGNOSTICS v_rows = ROW_COUNT;
   IF v_rows <> p_jobs THEN
@@ -3007,7 +3007,7 @@ BEGIN
   END IF;
   INSERT INTO posthaste.store
   SELECT a.* FROM posthaste.batch_rows_2(p_batch, p_token) r,
-         posthaste.again(r, v_slot, p_due, r.attempt, 0::smallint, p_error) a;
+         posthaste.reschedule_row(r, v_slot, p_due, r.attempt, 0::smallint, p_error) a;
   -- In a restored database a younger job may lie within the batch's edges.
   GET DIAGNOSTICS v_rows = ROW_COUNT;
   IF v_rows <> p_jobs THEN
@@ -3034,7 +3034,7 @@ BEGIN
   END IF;
   INSERT INTO posthaste.store
   SELECT a.* FROM posthaste.batch_rows_3(p_batch, p_token) r,
-         posthaste.again(r, v_slot, p_due, r.attempt, 0::smallint, p_error) a;
+         posthaste.reschedule_row(r, v_slot, p_due, r.attempt, 0::smallint, p_error) a;
   -- In a restored database a younger job may lie within the batch's edges.
   GET DIAGNOSTICS v_rows = ROW_COUNT;
   IF v_rows <> p_jobs THEN
@@ -3061,7 +3061,7 @@ BEGIN
   END IF;
   INSERT INTO posthaste.store
   SELECT a.* FROM posthaste.batch_rows_4(p_batch, p_token) r,
-         posthaste.again(r, v_slot, p_due, r.attempt, 0::smallint, p_error) a;
+         posthaste.reschedule_row(r, v_slot, p_due, r.attempt, 0::smallint, p_error) a;
   -- In a restored database a younger job may lie within the batch's edges.
   GET DIAGNOSTICS v_rows = ROW_COUNT;
   IF v_rows <> p_jobs THEN
@@ -3088,7 +3088,7 @@ BEGIN
   END IF;
   INSERT INTO posthaste.store
   SELECT a.* FROM posthaste.batch_rows_5(p_batch, p_token) r,
-         posthaste.again(r, v_slot, p_due, r.attempt, 0::smallint, p_error) a;
+         posthaste.reschedule_row(r, v_slot, p_due, r.attempt, 0::smallint, p_error) a;
   -- In a restored database a younger job may lie within the batch's edges.
   GET DIAGNOSTICS v_rows = ROW_COUNT;
   IF v_rows <> p_jobs THEN
@@ -3240,7 +3240,7 @@ END $f$;
 
 -- Jobs of a worker (or of one of its claims) in this slot that nobody has closed; of at most 200
 -- batches at a time, because each batch that is closed job by job costs its transaction a lock.
-CREATE OR REPLACE FUNCTION posthaste.open_of_0(p_worker bigint, p_token uuid)
+CREATE OR REPLACE FUNCTION posthaste.open_jobs_0(p_worker bigint, p_token uuid)
 RETURNS TABLE (batch bigint, token uuid, ids bigint[]) LANGUAGE sql STABLE AS $f$
   SELECT c.batch, c.token, array_agg(r.id ORDER BY r.id)
     FROM (SELECT c.batch, c.token FROM posthaste.claim_0 c
@@ -3251,7 +3251,7 @@ RETURNS TABLE (batch bigint, token uuid, ids bigint[]) LANGUAGE sql STABLE AS $f
    WHERE NOT EXISTS (SELECT FROM posthaste.job_done_0 a WHERE a.xid = r.xid AND a.id = r.id)
    GROUP BY c.batch, c.token LIMIT 200
 $f$;
-CREATE OR REPLACE FUNCTION posthaste.open_of_1(p_worker bigint, p_token uuid)
+CREATE OR REPLACE FUNCTION posthaste.open_jobs_1(p_worker bigint, p_token uuid)
 RETURNS TABLE (batch bigint, token uuid, ids bigint[]) LANGUAGE sql STABLE AS $f$
   SELECT c.batch, c.token, array_agg(r.id ORDER BY r.id)
     FROM (SELECT c.batch, c.token FROM posthaste.claim_1 c
@@ -3262,7 +3262,7 @@ RETURNS TABLE (batch bigint, token uuid, ids bigint[]) LANGUAGE sql STABLE AS $f
    WHERE NOT EXISTS (SELECT FROM posthaste.job_done_1 a WHERE a.xid = r.xid AND a.id = r.id)
    GROUP BY c.batch, c.token LIMIT 200
 $f$;
-CREATE OR REPLACE FUNCTION posthaste.open_of_2(p_worker bigint, p_token uuid)
+CREATE OR REPLACE FUNCTION posthaste.open_jobs_2(p_worker bigint, p_token uuid)
 RETURNS TABLE (batch bigint, token uuid, ids bigint[]) LANGUAGE sql STABLE AS $f$
   SELECT c.batch, c.token, array_agg(r.id ORDER BY r.id)
     FROM (SELECT c.batch, c.token FROM posthaste.claim_2 c
@@ -3273,7 +3273,7 @@ RETURNS TABLE (batch bigint, token uuid, ids bigint[]) LANGUAGE sql STABLE AS $f
    WHERE NOT EXISTS (SELECT FROM posthaste.job_done_2 a WHERE a.xid = r.xid AND a.id = r.id)
    GROUP BY c.batch, c.token LIMIT 200
 $f$;
-CREATE OR REPLACE FUNCTION posthaste.open_of_3(p_worker bigint, p_token uuid)
+CREATE OR REPLACE FUNCTION posthaste.open_jobs_3(p_worker bigint, p_token uuid)
 RETURNS TABLE (batch bigint, token uuid, ids bigint[]) LANGUAGE sql STABLE AS $f$
   SELECT c.batch, c.token, array_agg(r.id ORDER BY r.id)
     FROM (SELECT c.batch, c.token FROM posthaste.claim_3 c
@@ -3284,7 +3284,7 @@ RETURNS TABLE (batch bigint, token uuid, ids bigint[]) LANGUAGE sql STABLE AS $f
    WHERE NOT EXISTS (SELECT FROM posthaste.job_done_3 a WHERE a.xid = r.xid AND a.id = r.id)
    GROUP BY c.batch, c.token LIMIT 200
 $f$;
-CREATE OR REPLACE FUNCTION posthaste.open_of_4(p_worker bigint, p_token uuid)
+CREATE OR REPLACE FUNCTION posthaste.open_jobs_4(p_worker bigint, p_token uuid)
 RETURNS TABLE (batch bigint, token uuid, ids bigint[]) LANGUAGE sql STABLE AS $f$
   SELECT c.batch, c.token, array_agg(r.id ORDER BY r.id)
     FROM (SELECT c.batch, c.token FROM posthaste.claim_4 c
@@ -3295,7 +3295,7 @@ RETURNS TABLE (batch bigint, token uuid, ids bigint[]) LANGUAGE sql STABLE AS $f
    WHERE NOT EXISTS (SELECT FROM posthaste.job_done_4 a WHERE a.xid = r.xid AND a.id = r.id)
    GROUP BY c.batch, c.token LIMIT 200
 $f$;
-CREATE OR REPLACE FUNCTION posthaste.open_of_5(p_worker bigint, p_token uuid)
+CREATE OR REPLACE FUNCTION posthaste.open_jobs_5(p_worker bigint, p_token uuid)
 RETURNS TABLE (batch bigint, token uuid, ids bigint[]) LANGUAGE sql STABLE AS $f$
   SELECT c.batch, c.token, array_agg(r.id ORDER BY r.id)
     FROM (SELECT c.batch, c.token FROM posthaste.claim_5 c
@@ -3309,18 +3309,18 @@ $f$;
 
 -- The same in all slots. No hash joins: from PostgreSQL 16 on the planner would read all
 -- acknowledgements again for each batch.
-CREATE OR REPLACE FUNCTION posthaste.open_of(p_worker bigint, p_token uuid)
+CREATE OR REPLACE FUNCTION posthaste.open_jobs(p_worker bigint, p_token uuid)
 RETURNS TABLE (slot smallint, batch bigint, token uuid, ids bigint[])
 LANGUAGE plpgsql STABLE
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
-  RETURN QUERY SELECT 0::smallint, o.* FROM posthaste.open_of_0(p_worker, p_token) o;
-  RETURN QUERY SELECT 1::smallint, o.* FROM posthaste.open_of_1(p_worker, p_token) o;
-  RETURN QUERY SELECT 2::smallint, o.* FROM posthaste.open_of_2(p_worker, p_token) o;
-  RETURN QUERY SELECT 3::smallint, o.* FROM posthaste.open_of_3(p_worker, p_token) o;
-  RETURN QUERY SELECT 4::smallint, o.* FROM posthaste.open_of_4(p_worker, p_token) o;
-  RETURN QUERY SELECT 5::smallint, o.* FROM posthaste.open_of_5(p_worker, p_token) o;
+  RETURN QUERY SELECT 0::smallint, o.* FROM posthaste.open_jobs_0(p_worker, p_token) o;
+  RETURN QUERY SELECT 1::smallint, o.* FROM posthaste.open_jobs_1(p_worker, p_token) o;
+  RETURN QUERY SELECT 2::smallint, o.* FROM posthaste.open_jobs_2(p_worker, p_token) o;
+  RETURN QUERY SELECT 3::smallint, o.* FROM posthaste.open_jobs_3(p_worker, p_token) o;
+  RETURN QUERY SELECT 4::smallint, o.* FROM posthaste.open_jobs_4(p_worker, p_token) o;
+  RETURN QUERY SELECT 5::smallint, o.* FROM posthaste.open_jobs_5(p_worker, p_token) o;
 END $f$;
 
 -- Closes whole batches as done; returns the positions of those that could not be, which are to be
@@ -3407,7 +3407,7 @@ $f$;
 
 -- Sends closed jobs where their kind says: scheduled or ready again, dead, in flight; and releases
 -- the unique keys and the turns of those that are done.
-CREATE OR REPLACE FUNCTION posthaste.dispose(
+CREATE OR REPLACE FUNCTION posthaste.route_closed_jobs(
   p_jobs posthaste.store[], p_ids bigint[], p_kinds smallint[], p_attempts integer[],
   p_after interval[], p_until timestamptz[], p_states text[], p_errors text[])
 RETURNS void LANGUAGE plpgsql
@@ -3437,7 +3437,7 @@ BEGIN
     -- cannot back off counts as no attempt.
     LATERAL (SELECT CASE WHEN s.slot < 6 AND v.due > clock_timestamp() THEN j.attempt
                          ELSE v.attempt END) b(attempt),
-    posthaste.again(j, s.slot, v.due, b.attempt, 0::smallint, v.error) a
+    posthaste.reschedule_row(j, s.slot, v.due, b.attempt, 0::smallint, v.error) a
    WHERE v.kind = 1 OR (v.kind = 8 AND j.crashes = 0);
 
   INSERT INTO posthaste.dead
@@ -3445,7 +3445,7 @@ BEGIN
     FROM unnest(p_jobs) j
       JOIN unnest(p_ids, p_kinds, p_attempts, p_states, p_errors) v(id, kind, attempt, state,
         error) ON v.id = j.id,
-    posthaste.again(j, j.slot, attempt => v.attempt, error => v.error) a,
+    posthaste.reschedule_row(j, j.slot, attempt => v.attempt, error => v.error) a,
     posthaste.to_dead(a, v.state) d
    WHERE v.kind = 2 ON CONFLICT (id) DO NOTHING;
 
@@ -3465,14 +3465,14 @@ BEGIN
      WHERE v.kind = 4 AND c.id = j.id RETURNING c.id),
   finished AS (
     INSERT INTO posthaste.finished SELECT f.* FROM here JOIN unnest(p_jobs) j ON j.id = here.id,
-      posthaste.to_finish(j, NULL) f),
+      posthaste.to_finished(j, NULL) f),
   freed AS (
     DELETE FROM posthaste.unique_key u USING here, unnest(p_jobs) j
       WHERE j.id = here.id AND u.key = j.unique_key AND u.id = j.id),
   ended AS (
     INSERT INTO posthaste.store
     SELECT e.* FROM here JOIN unnest(p_jobs) j ON j.id = here.id AND j.turn IS NOT NULL,
-           posthaste.turn_ends(ARRAY[j.ordering_key], ARRAY[j.turn]) e),
+           posthaste.turn_end_rows(ARRAY[j.ordering_key], ARRAY[j.turn]) e),
   noted AS (
     INSERT INTO posthaste.stats_delta (queue, priority, name, tag, what, jobs)
     SELECT j.queue, j.priority, j.name, j.tag, 'completed_total', 1
@@ -3482,7 +3482,8 @@ BEGIN
     FROM unnest(p_jobs) j
       JOIN unnest(p_ids, p_kinds, p_attempts, p_until, p_errors) v(id, kind, attempt, until,
         error) ON v.id = j.id,
-    posthaste.again(j, j.slot, attempt => v.attempt, crashes => 0::smallint, error => v.error) a,
+    posthaste.reschedule_row(j, j.slot, attempt => v.attempt, crashes => 0::smallint,
+                             error => v.error) a,
     posthaste.to_in_flight(a, 'awaiting', v.until) h
    WHERE v.kind = 4 AND j.id NOT IN (SELECT id FROM here);
 END $f$;
@@ -3506,7 +3507,7 @@ DECLARE
 BEGIN
   -- The answer to fewer fits into what the server sends to a client that reads nothing.
   IF cardinality(p_ids) > 1000 THEN
-    PERFORM posthaste.bound_answers();
+    PERFORM posthaste.limit_send_time();
   END IF;
   CASE p_slot
     WHEN 0 THEN
@@ -3530,7 +3531,7 @@ BEGIN
   IF EXISTS (SELECT FROM unnest(p_kinds) kind WHERE kind <> 0)
     OR EXISTS (SELECT FROM unnest(v_jobs) j WHERE j.unique_key IS NOT NULL OR j.turn IS NOT NULL)
     THEN
-    PERFORM posthaste.dispose(v_jobs, p_ids, p_kinds, p_attempts, p_after, p_until,
+    PERFORM posthaste.route_closed_jobs(v_jobs, p_ids, p_kinds, p_attempts, p_after, p_until,
         p_states, p_errors);
   END IF;
   IF v_fails THEN
@@ -3540,7 +3541,7 @@ BEGIN
   IF v_keeps THEN
     INSERT INTO posthaste.finished
     SELECT f.* FROM unnest(v_jobs) j JOIN unnest(p_ids, p_kinds) v(id, kind) ON v.id = j.id,
-           posthaste.to_finish(j, v_worker) f WHERE v.kind = 0;
+           posthaste.to_finished(j, v_worker) f WHERE v.kind = 0;
   END IF;
   RETURN ARRAY(SELECT j.id FROM unnest(v_jobs) j);
 END $f$;
@@ -3556,7 +3557,7 @@ DECLARE
 BEGIN
   PERFORM posthaste.wait_for_disk();
   FOR v_open IN
-    SELECT o.* FROM posthaste.open_of(p_worker, p_token) o UNION ALL
+    SELECT o.* FROM posthaste.open_jobs(p_worker, p_token) o UNION ALL
     -- By now a leader may have moved them there, as it does with whatever is open for long.
     SELECT (-1)::smallint, 0, p_token, array_agg(h.id) FROM posthaste.in_flight h
      WHERE h.worker = p_worker AND h.token = p_token AND h.state = 'running' HAVING count(*) > 0
@@ -3582,9 +3583,9 @@ DECLARE
   v_dead bigint := 0;
 BEGIN
   SELECT * INTO v_queue FROM posthaste.queue q WHERE q.name = p_queue AND q.rate IS NOT NULL;
-  IF FOUND AND posthaste.allowance(v_queue) = 0 THEN
+  IF FOUND AND posthaste.rate_allowance(v_queue) = 0 THEN
     -- The claim that failed took it, and handed out nothing.
-    PERFORM posthaste.use_up(v_queue, -1);
+    PERFORM posthaste.consume_rate(v_queue, -1);
   END IF;
   FOR r IN SELECT * FROM posthaste.claim(p_queue, p_priorities, p_worker, p_token, 1, 1) LOOP
     CONTINUE WHEN r.id IS NULL;
@@ -3652,7 +3653,7 @@ BEGIN
       PERFORM posthaste.end_turns(ARRAY[v_in_flight.ordering_key], ARRAY[v_in_flight.turn]);
     END IF;
     INSERT INTO posthaste.finished SELECT f.*
-      FROM posthaste.to_finish(posthaste.from_in_flight(v_in_flight), NULL) f;
+      FROM posthaste.to_finished(posthaste.from_in_flight(v_in_flight), NULL) f;
     INSERT INTO posthaste.stats_delta (queue, priority, name, tag, what, jobs)
       VALUES (v_in_flight.queue, v_in_flight.priority, v_in_flight.name, v_in_flight.tag,
         'completed_total', 1);
@@ -3681,7 +3682,7 @@ BEGIN
       WHERE h.id = met.id RETURNING h.id, h.unique_key, h.ordering_key, h.turn,
       posthaste.from_in_flight(h) AS job),
   finished AS (INSERT INTO posthaste.finished SELECT f.*
-      FROM ended e, posthaste.to_finish(e.job, NULL) f),
+      FROM ended e, posthaste.to_finished(e.job, NULL) f),
   noted AS (
     INSERT INTO posthaste.stats_delta (queue, priority, name, tag, what, jobs)
     SELECT (e.job).queue, (e.job).priority, (e.job).name, (e.job).tag, 'completed_total', 1
@@ -3700,7 +3701,7 @@ END $f$;
 
 -- Awaited jobs that were not confirmed in time are retried, which counts as an attempt. Expired
 -- jobs in flight are stored as expired.
-CREATE OR REPLACE FUNCTION posthaste.overdue(p_limit integer)
+CREATE OR REPLACE FUNCTION posthaste.retry_overdue(p_limit integer)
 RETURNS bigint LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
@@ -3735,7 +3736,7 @@ BEGIN
   IF v_ids IS NULL THEN
     RETURN 0;
   END IF;
-  PERFORM posthaste.dispose(v_jobs, v_ids, v_kinds, v_attempts,
+  PERFORM posthaste.route_closed_jobs(v_jobs, v_ids, v_kinds, v_attempts,
       array_fill(interval '0', ARRAY[cardinality(v_ids)]), NULL, v_states, v_errors);
   PERFORM posthaste.note_attempts(v_jobs, NULL, v_ids, v_kinds, v_attempts, v_states, v_errors);
   RETURN cardinality(v_ids);
@@ -4589,7 +4590,7 @@ $f$;
 
 -- The positions of the segments. If one changes during a read, the read may have missed jobs that
 -- moved from one segment to another.
-CREATE OR REPLACE FUNCTION posthaste.reading_at() RETURNS text LANGUAGE sql STABLE
+CREATE OR REPLACE FUNCTION posthaste.segment_positions() RETURNS text LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp AS $f$
   SELECT concat(r, pg_sequence_last_value('posthaste.stats_low'::regclass))
     FROM posthaste.segments() r
@@ -4605,7 +4606,7 @@ DECLARE
   v_at text; v_kinds posthaste.kind[];
 BEGIN
   FOR v_try IN 1 .. 3 LOOP
-    v_at := posthaste.reading_at();
+    v_at := posthaste.segment_positions();
     -- Sums come first, so that uncounted jobs do not take their space.
     v_kinds := ARRAY(
       SELECT ROW(c.queue, c.priority, c.name, c.tag, c.what, CASE
@@ -4615,7 +4616,7 @@ BEGIN
         FROM posthaste.count_within(p_most) c GROUP BY c.queue, c.priority, c.name, c.tag, c.what
       HAVING sum(c.jobs) <> 0
        ORDER BY c.what LIKE '%\_total' DESC, c.queue, c.priority, c.name, c.tag);
-    EXIT WHEN v_at = posthaste.reading_at();
+    EXIT WHEN v_at = posthaste.segment_positions();
   END LOOP;
   IF cardinality(v_kinds) > 1000 OR EXISTS (SELECT FROM unnest(v_kinds) k WHERE k.jobs < 0) THEN
     v_kinds := ARRAY(SELECT k FROM posthaste.limit_kinds(v_kinds, true) k);
@@ -4782,7 +4783,7 @@ $f$;
 -- may have written something.
 CREATE OR REPLACE FUNCTION posthaste.rows_written() RETURNS text LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp AS $f$
-  SELECT concat(posthaste.reading_at(), ' ', CASE
+  SELECT concat(posthaste.segment_positions(), ' ', CASE
     WHEN current_setting('track_counts')::boolean THEN
       (SELECT sum(pg_stat_get_tuples_inserted(to_regclass('posthaste.' || t || '_' || k)))
          FROM unnest('{ready,claim,batch_done,job_done,scheduled,left,stats_delta}'::text[]) t,
@@ -4793,7 +4794,7 @@ $f$;
 -- Run by the leader: counts new jobs, at most about p_limit. Returns NULL if there are more, else
 -- the result of rows_written() before. The leader passes it as p_written next time: if nothing was
 -- written since, nothing is read.
-CREATE OR REPLACE FUNCTION posthaste.account(
+CREATE OR REPLACE FUNCTION posthaste.count_new_jobs(
   p_limit integer, p_step integer, p_bytes bigint, p_written text DEFAULT '')
 RETURNS text LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
@@ -5082,8 +5083,8 @@ END $f$;
 -- goes into the ready log. Read after the transaction has its xid, so that each scheduled row is
 -- either due after the promoter's last read, or belongs to a transaction that the promoter knows to
 -- check. This does not depend on a clock: a clock that steps back makes jobs run early, but loses
--- none. Read before enter_scheduled() asks for the current segment: posthaste.step_back(), which
--- the leader calls once it is notified here, relies on that order.
+-- none. Read before enter_scheduled() asks for the current segment: that order is what
+-- posthaste.return_to_earlier_segment() relies on, which the leader calls once it is notified here.
 CREATE OR REPLACE FUNCTION posthaste.promote_horizon() RETURNS timestamptz LANGUAGE plpgsql AS $f$
 DECLARE
   x xid8 := pg_current_xact_id();
@@ -5117,7 +5118,7 @@ BEGIN
 END $f$;
 
 -- The queue of one job; notifies its workers if it is due. Called if a flag is set.
-CREATE OR REPLACE FUNCTION posthaste.way(queue text, name text, due boolean)
+CREATE OR REPLACE FUNCTION posthaste.resolve_queue_and_notify(queue text, name text, due boolean)
 RETURNS text LANGUAGE plpgsql AS $f$
 BEGIN
   queue := coalesce(queue, CASE WHEN posthaste.position('posthaste.flags') & 1::bigint = 0
@@ -5153,17 +5154,18 @@ DECLARE
 BEGIN
   INSERT INTO posthaste.store AS r (slot, queue, name, priority, scheduled_at, expires_at, tag,
       kwargs, kwargs_bytes, max_attempts, trace)
-  SELECT (c.g % 4::bigint)::smallint, c.way, name, priority, scheduled_at,
+  SELECT (c.g % 4::bigint)::smallint, c.queue, name, priority, scheduled_at,
          coalesce(expires_at, now() + interval '30 days'), tag, kwargs, bytes, max_attempts,
          trace
     FROM (SELECT pg_sequence_last_value('posthaste.ready_current'::regclass) AS g,
                  CASE WHEN pg_sequence_last_value('posthaste.flags'::regclass) = 0
                      THEN coalesce(queue, 'default')
-                     ELSE posthaste.way(queue, name, scheduled_at <= clock_timestamp()) END AS way
+                     ELSE posthaste.resolve_queue_and_notify(queue, name,
+                              scheduled_at <= clock_timestamp()) END AS queue
           OFFSET 0) c
    WHERE unique_key IS NULL AND ordering_key IS NULL AND priority IS NOT NULL
      AND scheduled_at <= clock_timestamp()
-     AND posthaste.is_valid(name, c.way, tag, NULL, NULL, kwargs, bytes, 0, max_attempts,
+     AND posthaste.is_valid(name, c.queue, tag, NULL, NULL, kwargs, bytes, 0, max_attempts,
          scheduled_at, coalesce(expires_at, scheduled_at), scheduled_at, trace)
      AND CASE WHEN pg_try_advisory_xact_lock_shared(1885893473, c.g::integer)
               THEN pg_sequence_last_value('posthaste.ready_scan'::regclass) <= c.g END
@@ -5753,7 +5755,7 @@ BEGIN
         LATERAL (SELECT (SELECT posthaste.enter_ready()) + posthaste.notify(gone.queue,
             (SELECT posthaste.listeners())) AS slot,
                                  clock_timestamp() AS now OFFSET 0) e,
-                                 posthaste.again(gone, e.slot, e.now) a
+                                 posthaste.reschedule_row(gone, e.slot, e.now) a
      WHERE p_state = 'available'),
   kept AS (
     INSERT INTO posthaste.dead SELECT d.* FROM gone, posthaste.to_dead(gone, p_state) d
@@ -5788,7 +5790,7 @@ BEGIN
         LATERAL (SELECT (SELECT posthaste.enter_ready()) + posthaste.notify(gone.queue,
             (SELECT posthaste.listeners())) AS slot,
                                  clock_timestamp() AS now OFFSET 0) e,
-                                 posthaste.again(gone, e.slot, e.now) a
+                                 posthaste.reschedule_row(gone, e.slot, e.now) a
      WHERE p_state = 'available'),
   kept AS (
     INSERT INTO posthaste.dead SELECT d.* FROM gone, posthaste.to_dead(gone, p_state) d
@@ -6493,7 +6495,7 @@ CREATE OR REPLACE FUNCTION posthaste.volume(shelf text) RETURNS smallint LANGUAG
 $f$;
 
 -- A completed job as a row of posthaste.finished; no row if its queue retains none.
-CREATE OR REPLACE FUNCTION posthaste.to_finish(job posthaste.store, worker bigint)
+CREATE OR REPLACE FUNCTION posthaste.to_finished(job posthaste.store, worker bigint)
 RETURNS SETOF posthaste.finished LANGUAGE sql STABLE AS $f$
   SELECT job.id, clock_timestamp(), job.enqueued_at, job.scheduled_at, job.expires_at, worker,
          job.priority, job.attempt, job.max_attempts,
@@ -6513,7 +6515,7 @@ RETURNS void LANGUAGE sql AS $f$
                     WHERE c.batch = p_batch AND c.token = p_token AND q.keep IS NOT NULL
                       OFFSET 0) c,
                   LATERAL posthaste.batch_rows_0(p_batch, p_token) r,
-                  posthaste.to_finish(r, c.worker) f
+                  posthaste.to_finished(r, c.worker) f
 $f$;
 CREATE OR REPLACE FUNCTION posthaste.keep_batch_1(p_batch bigint, p_token uuid)
 RETURNS void LANGUAGE sql AS $f$
@@ -6523,7 +6525,7 @@ RETURNS void LANGUAGE sql AS $f$
                     WHERE c.batch = p_batch AND c.token = p_token AND q.keep IS NOT NULL
                       OFFSET 0) c,
                   LATERAL posthaste.batch_rows_1(p_batch, p_token) r,
-                  posthaste.to_finish(r, c.worker) f
+                  posthaste.to_finished(r, c.worker) f
 $f$;
 CREATE OR REPLACE FUNCTION posthaste.keep_batch_2(p_batch bigint, p_token uuid)
 RETURNS void LANGUAGE sql AS $f$
@@ -6533,7 +6535,7 @@ RETURNS void LANGUAGE sql AS $f$
                     WHERE c.batch = p_batch AND c.token = p_token AND q.keep IS NOT NULL
                       OFFSET 0) c,
                   LATERAL posthaste.batch_rows_2(p_batch, p_token) r,
-                  posthaste.to_finish(r, c.worker) f
+                  posthaste.to_finished(r, c.worker) f
 $f$;
 CREATE OR REPLACE FUNCTION posthaste.keep_batch_3(p_batch bigint, p_token uuid)
 RETURNS void LANGUAGE sql AS $f$
@@ -6543,7 +6545,7 @@ RETURNS void LANGUAGE sql AS $f$
                     WHERE c.batch = p_batch AND c.token = p_token AND q.keep IS NOT NULL
                       OFFSET 0) c,
                   LATERAL posthaste.batch_rows_3(p_batch, p_token) r,
-                  posthaste.to_finish(r, c.worker) f
+                  posthaste.to_finished(r, c.worker) f
 $f$;
 CREATE OR REPLACE FUNCTION posthaste.keep_batch_4(p_batch bigint, p_token uuid)
 RETURNS void LANGUAGE sql AS $f$
@@ -6553,7 +6555,7 @@ RETURNS void LANGUAGE sql AS $f$
                     WHERE c.batch = p_batch AND c.token = p_token AND q.keep IS NOT NULL
                       OFFSET 0) c,
                   LATERAL posthaste.batch_rows_4(p_batch, p_token) r,
-                  posthaste.to_finish(r, c.worker) f
+                  posthaste.to_finished(r, c.worker) f
 $f$;
 CREATE OR REPLACE FUNCTION posthaste.keep_batch_5(p_batch bigint, p_token uuid)
 RETURNS void LANGUAGE sql AS $f$
@@ -6563,7 +6565,7 @@ RETURNS void LANGUAGE sql AS $f$
                     WHERE c.batch = p_batch AND c.token = p_token AND q.keep IS NOT NULL
                       OFFSET 0) c,
                   LATERAL posthaste.batch_rows_5(p_batch, p_token) r,
-                  posthaste.to_finish(r, c.worker) f
+                  posthaste.to_finished(r, c.worker) f
 $f$;
 
 -- Records failed attempts; kinds, attempts, states and errors as dispose() takes them. Outcomes
@@ -6631,7 +6633,7 @@ SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
   v record;
   v_now timestamptz := clock_timestamp();
-  v_steady timestamptz := posthaste.steady();
+  v_retained_until timestamptz := posthaste.retention_clock();
   v_table regclass;
   v_holder text;
   v_has_rows boolean;
@@ -6656,7 +6658,7 @@ BEGIN
   LOOP
     v_table := 'posthaste.' || CASE v.shelf WHEN 'attempt' THEN 'attempt_'
         WHEN 'relay' THEN 'relay_' ELSE 'finished_' END || v.slot;
-    IF v.ended_at <= v_steady - v.keep THEN
+    IF v.ended_at <= v_retained_until - v.keep THEN
       v_holder := posthaste.lock_holder(ARRAY[v_table]);
       IF v_holder IS NULL AND posthaste.empty_volume(v_table) THEN
         UPDATE posthaste.volume SET began_at = NULL WHERE shelf = v.shelf AND slot = v.slot;
@@ -7051,13 +7053,14 @@ END $f$;
 -- Takes up to p_limit unclaimed jobs of a lane out of this slot, in the lane's order, by claiming
 -- them as nobody: the caller's transaction puts them elsewhere. What of them had expired is kept as
 -- expired and not returned.
-CREATE OR REPLACE FUNCTION posthaste.take_0(p_queue text, p_priority integer, p_limit integer)
+CREATE OR REPLACE FUNCTION posthaste.remove_unclaimed_0(
+  p_queue text, p_priority integer, p_limit integer)
 RETURNS SETOF posthaste.store LANGUAGE plpgsql AS $f$
 DECLARE
   v_token uuid := gen_random_uuid();
   v_batch bigint;
 BEGIN
-  IF NOT posthaste.sees_0(p_queue, p_priority, 0) THEN
+  IF NOT posthaste.lane_has_work_0(p_queue, p_priority, 0) THEN
     RETURN;
   END IF;
   PERFORM posthaste.hold_lane(p_queue, p_priority);
@@ -7071,13 +7074,14 @@ BEGIN
     INSERT INTO posthaste.batch_done_0 (batch, outcome) VALUES (v_batch, 5);
   END IF;
 END $f$;
-CREATE OR REPLACE FUNCTION posthaste.take_1(p_queue text, p_priority integer, p_limit integer)
+CREATE OR REPLACE FUNCTION posthaste.remove_unclaimed_1(
+  p_queue text, p_priority integer, p_limit integer)
 RETURNS SETOF posthaste.store LANGUAGE plpgsql AS $f$
 DECLARE
   v_token uuid := gen_random_uuid();
   v_batch bigint;
 BEGIN
-  IF NOT posthaste.sees_1(p_queue, p_priority, 0) THEN
+  IF NOT posthaste.lane_has_work_1(p_queue, p_priority, 0) THEN
     RETURN;
   END IF;
   PERFORM posthaste.hold_lane(p_queue, p_priority);
@@ -7091,13 +7095,14 @@ BEGIN
     INSERT INTO posthaste.batch_done_1 (batch, outcome) VALUES (v_batch, 5);
   END IF;
 END $f$;
-CREATE OR REPLACE FUNCTION posthaste.take_2(p_queue text, p_priority integer, p_limit integer)
+CREATE OR REPLACE FUNCTION posthaste.remove_unclaimed_2(
+  p_queue text, p_priority integer, p_limit integer)
 RETURNS SETOF posthaste.store LANGUAGE plpgsql AS $f$
 DECLARE
   v_token uuid := gen_random_uuid();
   v_batch bigint;
 BEGIN
-  IF NOT posthaste.sees_2(p_queue, p_priority, 0) THEN
+  IF NOT posthaste.lane_has_work_2(p_queue, p_priority, 0) THEN
     RETURN;
   END IF;
   PERFORM posthaste.hold_lane(p_queue, p_priority);
@@ -7111,13 +7116,14 @@ BEGIN
     INSERT INTO posthaste.batch_done_2 (batch, outcome) VALUES (v_batch, 5);
   END IF;
 END $f$;
-CREATE OR REPLACE FUNCTION posthaste.take_3(p_queue text, p_priority integer, p_limit integer)
+CREATE OR REPLACE FUNCTION posthaste.remove_unclaimed_3(
+  p_queue text, p_priority integer, p_limit integer)
 RETURNS SETOF posthaste.store LANGUAGE plpgsql AS $f$
 DECLARE
   v_token uuid := gen_random_uuid();
   v_batch bigint;
 BEGIN
-  IF NOT posthaste.sees_3(p_queue, p_priority, 0) THEN
+  IF NOT posthaste.lane_has_work_3(p_queue, p_priority, 0) THEN
     RETURN;
   END IF;
   PERFORM posthaste.hold_lane(p_queue, p_priority);
@@ -7131,13 +7137,14 @@ BEGIN
     INSERT INTO posthaste.batch_done_3 (batch, outcome) VALUES (v_batch, 5);
   END IF;
 END $f$;
-CREATE OR REPLACE FUNCTION posthaste.take_4(p_queue text, p_priority integer, p_limit integer)
+CREATE OR REPLACE FUNCTION posthaste.remove_unclaimed_4(
+  p_queue text, p_priority integer, p_limit integer)
 RETURNS SETOF posthaste.store LANGUAGE plpgsql AS $f$
 DECLARE
   v_token uuid := gen_random_uuid();
   v_batch bigint;
 BEGIN
-  IF NOT posthaste.sees_4(p_queue, p_priority, 0) THEN
+  IF NOT posthaste.lane_has_work_4(p_queue, p_priority, 0) THEN
     RETURN;
   END IF;
   PERFORM posthaste.hold_lane(p_queue, p_priority);
@@ -7151,13 +7158,14 @@ BEGIN
     INSERT INTO posthaste.batch_done_4 (batch, outcome) VALUES (v_batch, 5);
   END IF;
 END $f$;
-CREATE OR REPLACE FUNCTION posthaste.take_5(p_queue text, p_priority integer, p_limit integer)
+CREATE OR REPLACE FUNCTION posthaste.remove_unclaimed_5(
+  p_queue text, p_priority integer, p_limit integer)
 RETURNS SETOF posthaste.store LANGUAGE plpgsql AS $f$
 DECLARE
   v_token uuid := gen_random_uuid();
   v_batch bigint;
 BEGIN
-  IF NOT posthaste.sees_5(p_queue, p_priority, 0) THEN
+  IF NOT posthaste.lane_has_work_5(p_queue, p_priority, 0) THEN
     RETURN;
   END IF;
   PERFORM posthaste.hold_lane(p_queue, p_priority);
@@ -7173,7 +7181,7 @@ BEGIN
 END $f$;
 
 -- Takes unclaimed jobs of a lane out of a slot.
-CREATE OR REPLACE FUNCTION posthaste.take(
+CREATE OR REPLACE FUNCTION posthaste.remove_unclaimed(
   p_slot integer, p_queue text, p_priority integer, p_limit integer)
 RETURNS SETOF posthaste.store LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
@@ -7181,12 +7189,18 @@ SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_pla
 SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
   CASE p_slot
-    WHEN 0 THEN RETURN QUERY SELECT * FROM posthaste.take_0(p_queue, p_priority, p_limit);
-    WHEN 1 THEN RETURN QUERY SELECT * FROM posthaste.take_1(p_queue, p_priority, p_limit);
-    WHEN 2 THEN RETURN QUERY SELECT * FROM posthaste.take_2(p_queue, p_priority, p_limit);
-    WHEN 3 THEN RETURN QUERY SELECT * FROM posthaste.take_3(p_queue, p_priority, p_limit);
-    WHEN 4 THEN RETURN QUERY SELECT * FROM posthaste.take_4(p_queue, p_priority, p_limit);
-    WHEN 5 THEN RETURN QUERY SELECT * FROM posthaste.take_5(p_queue, p_priority, p_limit);
+    WHEN 0 THEN
+      RETURN QUERY SELECT * FROM posthaste.remove_unclaimed_0(p_queue, p_priority, p_limit);
+    WHEN 1 THEN
+      RETURN QUERY SELECT * FROM posthaste.remove_unclaimed_1(p_queue, p_priority, p_limit);
+    WHEN 2 THEN
+      RETURN QUERY SELECT * FROM posthaste.remove_unclaimed_2(p_queue, p_priority, p_limit);
+    WHEN 3 THEN
+      RETURN QUERY SELECT * FROM posthaste.remove_unclaimed_3(p_queue, p_priority, p_limit);
+    WHEN 4 THEN
+      RETURN QUERY SELECT * FROM posthaste.remove_unclaimed_4(p_queue, p_priority, p_limit);
+    WHEN 5 THEN
+      RETURN QUERY SELECT * FROM posthaste.remove_unclaimed_5(p_queue, p_priority, p_limit);
   END CASE;
 END $f$;
 -- Maintenance: functions that its duties share. Each duty is one short transaction under an
@@ -7198,7 +7212,8 @@ END $f$;
 
 -- For a statement that is sent alone: what a block would begin with. The isolation level cannot be
 -- changed any more, so another one is refused.
-CREATE OR REPLACE FUNCTION posthaste.stand_alone() RETURNS boolean LANGUAGE plpgsql STABLE AS $f$
+CREATE OR REPLACE FUNCTION posthaste.begin_single_statement()
+RETURNS boolean LANGUAGE plpgsql STABLE AS $f$
 DECLARE
   v_isolation text := current_setting('transaction_isolation'::text);
 BEGIN
@@ -7235,23 +7250,25 @@ $f$;
 -- renewal of the lease, which is more than twenty times real time, and one that steps back at once.
 -- After a week without a leader, old data is deleted within some hours; a clock that is a year
 -- ahead for ten minutes costs four hours of history.
-CREATE OR REPLACE FUNCTION posthaste.steady() RETURNS timestamptz LANGUAGE sql STABLE AS $f$
-  SELECT least(clock_timestamp(), (SELECT l.steady FROM posthaste.leader l))
+CREATE OR REPLACE FUNCTION posthaste.retention_clock()
+RETURNS timestamptz LANGUAGE sql STABLE AS $f$
+  SELECT least(clock_timestamp(), (SELECT l.retention_clock FROM posthaste.leader l))
 $f$;
 
 -- Deletes unused confirmations and workers that stopped long ago.
 CREATE OR REPLACE FUNCTION posthaste.prune() RETURNS void LANGUAGE sql
 SET search_path = pg_catalog, pg_temp AS $f$
-  DELETE FROM posthaste.confirmed c WHERE c.confirmed_at < posthaste.steady() - interval '1 day'
+  DELETE FROM posthaste.confirmed c
+   WHERE c.confirmed_at < posthaste.retention_clock() - interval '1 day'
      AND NOT EXISTS (SELECT FROM posthaste.in_flight h WHERE h.id = c.id);
-  DELETE FROM posthaste.worker w WHERE w.stopped_at < posthaste.steady() - interval '1 day'
+  DELETE FROM posthaste.worker w WHERE w.stopped_at < posthaste.retention_clock() - interval '1 day'
      AND NOT EXISTS (SELECT FROM posthaste.in_flight h WHERE h.worker = w.id)
 $f$;
 
 -- Corrects future timestamps of past events, left by a clock that was ahead: otherwise something
 -- would be awaited, kept or notified for as long as the clock stepped back. Called when a leader
 -- begins, and once a minute; returns the number found. Times requested by programs stay.
-CREATE OR REPLACE FUNCTION posthaste.mend_times() RETURNS bigint LANGUAGE plpgsql
+CREATE OR REPLACE FUNCTION posthaste.correct_future_times() RETURNS bigint LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
   v_now timestamptz := clock_timestamp();
@@ -7298,7 +7315,8 @@ SET search_path = pg_catalog, pg_temp AS $f$
   WITH gone AS (
     DELETE FROM posthaste.inbox i USING (
       SELECT o.delivery_id FROM posthaste.inbox o
-       WHERE o.received_at < posthaste.steady() - (SELECT s.keep_inbox FROM posthaste.setting s)
+       WHERE o.received_at < posthaste.retention_clock()
+                             - (SELECT s.keep_inbox FROM posthaste.setting s)
        ORDER BY o.received_at LIMIT 10000 FOR UPDATE SKIP LOCKED) o
      WHERE i.delivery_id = o.delivery_id RETURNING 1)
   SELECT count(*) FROM gone
@@ -9101,7 +9119,7 @@ END $f$;
 -- How long the promoter may sleep: until the next scheduled job is due; NULL if that is longer than
 -- p_ahead. Zero while something may be due: jobs left in an old segment, another active leader, or
 -- a clock that stepped back.
-CREATE OR REPLACE FUNCTION posthaste.due_in(p_ahead interval)
+CREATE OR REPLACE FUNCTION posthaste.time_until_due(p_ahead interval)
 RETURNS interval LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 SET search_path = pg_catalog, pg_temp AS $f$
@@ -9231,7 +9249,7 @@ END $f$;
 -- Locks of a transaction are held while its results are sent, and a frozen client reads none. From
 -- here to the end of the transaction the server closes the connection of a client that reads
 -- nothing for ten seconds. A Unix socket has no such timeout.
-CREATE OR REPLACE FUNCTION posthaste.bound_answers() RETURNS void LANGUAGE plpgsql AS $f$
+CREATE OR REPLACE FUNCTION posthaste.limit_send_time() RETURNS void LANGUAGE plpgsql AS $f$
 BEGIN
   IF current_setting('tcp_user_timeout') = '0' THEN
     PERFORM set_config('tcp_user_timeout', '10s', true);
@@ -9261,7 +9279,7 @@ BEGIN
       current_setting('transaction_isolation')
       USING ERRCODE = 'invalid_transaction_state';
   END IF;
-  PERFORM posthaste.bound_answers();
+  PERFORM posthaste.limit_send_time();
   v_met := ARRAY(SELECT r FROM posthaste.retry_6(ids, queue, name, tag, state, error, at_most) r);
   v_met := v_met
     || ARRAY(SELECT r
@@ -9310,7 +9328,7 @@ SET search_path = pg_catalog, pg_temp AS $f$
 #variable_conflict use_variable
 BEGIN
   PERFORM posthaste.require_own_store();
-  PERFORM posthaste.bound_answers();
+  PERFORM posthaste.limit_send_time();
   RETURN QUERY
     WITH found AS MATERIALIZED (
       SELECT d.id, d.unique_key FROM posthaste.dead d
@@ -9358,12 +9376,12 @@ END $f$;
 -- number: a pinned horizon does not matter.
 
 -- How a key stands by this table.
-CREATE OR REPLACE FUNCTION posthaste.stand_6(p_key text)
+CREATE OR REPLACE FUNCTION posthaste.ordering_position_6(p_key text)
 RETURNS SETOF posthaste.turn_6 LANGUAGE sql STABLE AS $f$
   SELECT * FROM posthaste.turn_6 t
     WHERE t.ordering_key = p_key ORDER BY t.ordering_key DESC, t.n DESC LIMIT 1
 $f$;
-CREATE OR REPLACE FUNCTION posthaste.stand_7(p_key text)
+CREATE OR REPLACE FUNCTION posthaste.ordering_position_7(p_key text)
 RETURNS SETOF posthaste.turn_7 LANGUAGE sql STABLE AS $f$
   SELECT * FROM posthaste.turn_7 t
     WHERE t.ordering_key = p_key ORDER BY t.ordering_key DESC, t.n DESC LIMIT 1
@@ -9406,7 +9424,7 @@ RETURNS void LANGUAGE sql AS $f$
       AND r.id = u.id,
          LATERAL (SELECT (SELECT posthaste.enter_ready()) + posthaste.notify(
            coalesce(r.own_queue, r.queue), (SELECT posthaste.listeners()))) s(slot),
-         posthaste.again(r, s.slot, due => clock_timestamp()) a
+         posthaste.reschedule_row(r, s.slot, due => clock_timestamp()) a
    WHERE u.slot = 6
 $f$;
 CREATE OR REPLACE FUNCTION posthaste.begin_7(p_places posthaste.place[])
@@ -9420,12 +9438,12 @@ RETURNS void LANGUAGE sql AS $f$
       AND r.id = u.id,
          LATERAL (SELECT (SELECT posthaste.enter_ready()) + posthaste.notify(
            coalesce(r.own_queue, r.queue), (SELECT posthaste.listeners()))) s(slot),
-         posthaste.again(r, s.slot, due => clock_timestamp()) a
+         posthaste.reschedule_row(r, s.slot, due => clock_timestamp()) a
    WHERE u.slot = 7
 $f$;
 
 -- The row that says that a turn has ended.
-CREATE OR REPLACE FUNCTION posthaste.turn_ends(keys text[], turns bigint[])
+CREATE OR REPLACE FUNCTION posthaste.turn_end_rows(keys text[], turns bigint[])
 RETURNS SETOF posthaste.store LANGUAGE sql AS $f$
   SELECT pg_current_xact_id(), nextval('posthaste.job_id'), clock_timestamp(), clock_timestamp(),
          'infinity'::timestamptz, 1, 0, NULL::integer, 2,
@@ -9439,14 +9457,15 @@ $f$;
 -- Ends turns, in the transaction that ends their jobs.
 CREATE OR REPLACE FUNCTION posthaste.end_turns(keys text[], turns bigint[])
 RETURNS void LANGUAGE sql AS $f$
-  INSERT INTO posthaste.store SELECT * FROM posthaste.turn_ends(keys, turns)
+  INSERT INTO posthaste.store SELECT * FROM posthaste.turn_end_rows(keys, turns)
 $f$;
 
 -- How a key stands; no row when it is free and was not seen for long.
-CREATE OR REPLACE FUNCTION posthaste.stand(p_key text)
+CREATE OR REPLACE FUNCTION posthaste.ordering_position(p_key text)
 RETURNS TABLE (n bigint, turn bigint, is_free boolean) LANGUAGE sql STABLE AS $f$
   SELECT s.n, s.turn, s.is_free
-    FROM (SELECT * FROM posthaste.stand_6(p_key) UNION ALL SELECT * FROM posthaste.stand_7(p_key)) s
+    FROM (SELECT * FROM posthaste.ordering_position_6(p_key)
+          UNION ALL SELECT * FROM posthaste.ordering_position_7(p_key)) s
     ORDER BY s.n DESC LIMIT 1
 $f$;
 
@@ -9467,7 +9486,7 @@ END $f$;
 
 -- Keeps what is still true of a table that is to be emptied: keys that are taken, and how many they
 -- were. A free one is as good as unknown.
-CREATE OR REPLACE FUNCTION posthaste.keep_turns(p_slot integer)
+CREATE OR REPLACE FUNCTION posthaste.carry_over_turns(p_slot integer)
 RETURNS void LANGUAGE plpgsql
 SET jit = off SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
@@ -9496,7 +9515,7 @@ $f$;
 
 -- Gives turns to jobs that have none, in their order: the first of a free key begins, the others
 -- wait.
-CREATE OR REPLACE FUNCTION posthaste.give_turns(p_jobs posthaste.store[])
+CREATE OR REPLACE FUNCTION posthaste.assign_turns(p_jobs posthaste.store[])
 RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
@@ -9509,7 +9528,7 @@ BEGIN
           ORDER BY u.n) o),
   free AS MATERIALIZED (
     SELECT k.key FROM (SELECT DISTINCT n.key FROM numbered n) k
-     WHERE NOT EXISTS (SELECT FROM posthaste.stand(k.key) s WHERE NOT s.is_free)),
+     WHERE NOT EXISTS (SELECT FROM posthaste.ordering_position(k.key) s WHERE NOT s.is_free)),
   placed AS MATERIALIZED (
     SELECT n.*, n.key IN (SELECT f.key FROM free f)
       AND row_number() OVER (PARTITION BY n.key ORDER BY n.turn) = 1 AS begins FROM numbered n),
@@ -9522,7 +9541,7 @@ BEGIN
             THEN (SELECT posthaste.enter_ready()) + posthaste.notify((p.job).own_queue,
               (SELECT posthaste.listeners()))
                                              ELSE (SELECT posthaste.enter_scheduled()) END) s(slot),
-           posthaste.again(p.job, s.slot, due => CASE WHEN p.begins THEN clock_timestamp()
+           posthaste.reschedule_row(p.job, s.slot, due => CASE WHEN p.begins THEN clock_timestamp()
                  ELSE '9999-01-01Z' END, turn => p.turn) a)
   SELECT array_agg(p.key), array_agg(p.turn) INTO v_keys, v_turns FROM placed p WHERE p.begins;
   PERFORM posthaste.note_turns(v_keys, v_turns, array_fill(false, ARRAY[cardinality(v_keys)]))
@@ -9561,7 +9580,8 @@ BEGIN
         FROM (SELECT * FROM posthaste.next_blocked_6(e.key, e.turn) WHERE v_six UNION ALL
                                         SELECT * FROM posthaste.next_blocked_7(e.key, e.turn)
                                           WHERE v_seven) w ORDER BY w.turn LIMIT 1) n ON true
-   WHERE EXISTS (SELECT FROM posthaste.stand(e.key) s WHERE s.turn = e.turn AND NOT s.is_free);
+   WHERE EXISTS (SELECT FROM posthaste.ordering_position(e.key) s
+                  WHERE s.turn = e.turn AND NOT s.is_free);
   IF v_keys IS NOT NULL THEN
     PERFORM posthaste.begin_6(v_next), posthaste.begin_7(v_next);
     PERFORM posthaste.count_left(v_next);
@@ -9582,14 +9602,15 @@ DECLARE
 BEGIN
   -- Numbers of transactions, and of jobs within one: who committed before somebody else began has
   -- the smaller one.
-  v_jobs := ARRAY(SELECT t FROM posthaste.take(p_slot, '', 0, p_limit) t ORDER BY t.xid, t.id);
+  v_jobs := ARRAY(SELECT t FROM posthaste.remove_unclaimed(p_slot, '', 0, p_limit) t
+                   ORDER BY t.xid, t.id);
   IF cardinality(v_jobs) > 0 THEN
     FOREACH v_older IN ARRAY p_older LOOP
-      IF EXISTS (SELECT FROM posthaste.take(v_older, '', 0, 1)) THEN
+      IF EXISTS (SELECT FROM posthaste.remove_unclaimed(v_older, '', 0, 1)) THEN
         RAISE EXCEPTION USING ERRCODE = 'PH001', MESSAGE = 'posthaste: an older slot comes first';
       END IF;
     END LOOP;
-    PERFORM posthaste.give_turns(v_jobs);
+    PERFORM posthaste.assign_turns(v_jobs);
   END IF;
   RETURN cardinality(v_jobs);
 EXCEPTION WHEN SQLSTATE 'PH001' THEN
@@ -9619,7 +9640,8 @@ BEGIN
   PERFORM set_config('synchronous_commit', 'off', true);
   IF pg_try_advisory_xact_lock(1885893475, posthaste.lane_key('', 1)) THEN
     FOR i IN 1 .. cardinality(v_slots) LOOP
-      v_jobs := ARRAY(SELECT t FROM posthaste.take(v_slots[i], '', 1, least(p_limit, 200)) t);
+      v_jobs := ARRAY(
+        SELECT t FROM posthaste.remove_unclaimed(v_slots[i], '', 1, least(p_limit, 200)) t);
       IF cardinality(v_jobs) > 0 THEN
         PERFORM posthaste.begin_next(v_jobs);
         v_all := v_all + cardinality(v_jobs);
@@ -9668,7 +9690,8 @@ BEGIN
     PERFORM setval('posthaste.overflow_scan', v_current);
   END IF;
   INSERT INTO posthaste.store SELECT a.*
-    FROM posthaste.take(p_slot, v_queue, v_priority, p_limit) r, posthaste.again(r, v_to) a;
+    FROM posthaste.remove_unclaimed(p_slot, v_queue, v_priority, p_limit) r,
+         posthaste.reschedule_row(r, v_to) a;
   GET DIAGNOSTICS v_rows = ROW_COUNT;
   RETURN v_rows;
 END $f$;
@@ -9853,7 +9876,8 @@ $f$;
 -- instant are paged like any others. The last window of a segment has t_hi = infinity; rows that
 -- are not due yet go to the current scheduled slot.
 
--- For a slot carried over after the clock was ahead until t_lo (posthaste.step_back): until when
+-- For a slot carried over after the clock was ahead until t_lo
+-- (posthaste.return_to_earlier_segment): until when
 -- jobs waiting in it were scheduled by that clock. Retries, jobs rescheduled by a relay and polls
 -- of a sync are due at most an hour after they were written, and are shifted by as much. Times set
 -- by programs are kept.
@@ -10029,7 +10053,7 @@ BEGIN
                                     ELSE (SELECT posthaste.enter_ready())
                                     + posthaste.notify(o.queue, (SELECT posthaste.listeners()))
                                     END) s(slot),
-             posthaste.again(o, s.slot, w.due) a
+             posthaste.reschedule_row(o, s.slot, w.due) a
        WHERE o.expires_at > v_now),
     gone AS (
       INSERT INTO posthaste.dead
@@ -10091,7 +10115,7 @@ BEGIN
                                     ELSE (SELECT posthaste.enter_ready())
                                     + posthaste.notify(o.queue, (SELECT posthaste.listeners()))
                                     END) s(slot),
-             posthaste.again(o, s.slot, w.due) a
+             posthaste.reschedule_row(o, s.slot, w.due) a
        WHERE o.expires_at > v_now),
     gone AS (
       INSERT INTO posthaste.dead
@@ -10149,7 +10173,7 @@ BEGIN
                                     ELSE (SELECT posthaste.enter_ready())
                                     + posthaste.notify(o.queue, (SELECT posthaste.listeners()))
                                     END) s(slot),
-             posthaste.again(o, s.slot, w.due) a
+             posthaste.reschedule_row(o, s.slot, w.due) a
        WHERE o.expires_at > v_now),
     gone AS (
       INSERT INTO posthaste.dead
@@ -10200,7 +10224,7 @@ BEGIN
                                     ELSE (SELECT posthaste.enter_ready())
                                     + posthaste.notify(o.queue, (SELECT posthaste.listeners()))
                                     END) s(slot),
-             posthaste.again(o, s.slot, w.due) a
+             posthaste.reschedule_row(o, s.slot, w.due) a
        WHERE o.expires_at > v_now),
     gone AS (
       INSERT INTO posthaste.dead
@@ -10265,7 +10289,7 @@ END $f$;
 -- one, so the old one receives no row that is due by the published time and belongs to a
 -- transaction that the promoter does not check. Small steps are waited out, because carrying over
 -- costs a row for each job. Returns false while an older segment is not empty.
-CREATE OR REPLACE FUNCTION posthaste.step_back(p_now timestamptz)
+CREATE OR REPLACE FUNCTION posthaste.return_to_earlier_segment(p_now timestamptz)
 RETURNS boolean LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
@@ -10301,7 +10325,7 @@ BEGIN
   v_until :=
     to_timestamp(pg_sequence_last_value('posthaste.promote_horizon'::regclass) / 1000000.0);
   IF v_until > v_now + interval '1 s' THEN
-    RETURN posthaste.step_back(v_now);
+    RETURN posthaste.return_to_earlier_segment(v_now);
   ELSIF v_until >= v_now THEN
     RETURN false;
   END IF;
@@ -10373,7 +10397,7 @@ END $f$;
 -- How many jobs of the queue may be claimed now. Its claimers go one by one from here on. A bucket
 -- that is emptier than empty was written by a clock that was ahead: it is empty from now on. The
 -- cell must be written for that, because full_at() moves its limit on with the clock.
-CREATE OR REPLACE FUNCTION posthaste.allowance(q posthaste.queue)
+CREATE OR REPLACE FUNCTION posthaste.rate_allowance(q posthaste.queue)
 RETURNS integer LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
@@ -10388,14 +10412,14 @@ BEGIN
 END $f$;
 
 -- After how many milliseconds the next one may be.
-CREATE OR REPLACE FUNCTION posthaste.until_next(q posthaste.queue)
+CREATE OR REPLACE FUNCTION posthaste.wait_until_next(q posthaste.queue)
 RETURNS bigint LANGUAGE sql AS $f$
   SELECT greatest(1, ceil((f.o_full - f.o_now - f.o_step * (q.burst - 1)) / 1000))::bigint
     FROM posthaste.full_at(q) f
 $f$;
 
 -- Takes jobs out of the bucket.
-CREATE OR REPLACE FUNCTION posthaste.use_up(q posthaste.queue, p_jobs bigint)
+CREATE OR REPLACE FUNCTION posthaste.consume_rate(q posthaste.queue, p_jobs bigint)
 RETURNS void LANGUAGE sql AS $f$
   SELECT setval(q.pace, ceil(f.o_full + f.o_step * p_jobs)::bigint) FROM posthaste.full_at(q) f
 $f$;
@@ -11292,7 +11316,7 @@ $f$;
 -- First step of a rebase, to be committed separately: from then on no worker runs here until the
 -- second step is done. Refuses while a worker is alive, whose jobs would be run twice, unless
 -- p_force is set.
-CREATE OR REPLACE FUNCTION posthaste.lock_out(p_force boolean DEFAULT false)
+CREATE OR REPLACE FUNCTION posthaste.lock_out_workers(p_force boolean DEFAULT false)
 RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
@@ -11308,7 +11332,7 @@ BEGIN
                    'completed jobs may run again, and unfinished ones may be missed.';
   END IF;
   SELECT format('%s (%s)', w.id, w.name) INTO v_living FROM posthaste.worker w
-   WHERE w.stopped_at IS NULL AND posthaste.is_here(w.identity)
+   WHERE w.stopped_at IS NULL AND posthaste.is_this_store(w.identity)
      AND w.seen_at BETWEEN clock_timestamp() - interval '1 min'
                        AND clock_timestamp() + interval '1 min' LIMIT 1;
   IF v_living IS NOT NULL AND NOT p_force THEN
@@ -11466,7 +11490,7 @@ BEGIN
   END IF;
   PERFORM posthaste.lock_store();
   IF NOT EXISTS (SELECT FROM posthaste.store_identity WHERE identity = '{}') THEN
-    RAISE EXCEPTION 'posthaste: rebase needs posthaste.lock_out() before it, committed'
+    RAISE EXCEPTION 'posthaste: rebase needs posthaste.lock_out_workers() before it, committed'
       USING ERRCODE = 'object_not_in_prerequisite_state';
   END IF;
   v_first := posthaste.last_foreign_id() + 1;
@@ -11516,7 +11540,7 @@ BEGIN
          LATERAL (SELECT CASE WHEN (j.job).scheduled_at > v_now
                THEN (SELECT posthaste.enter_scheduled())
                ELSE (SELECT posthaste.enter_ready()) END) s(slot),
-         posthaste.again(j.job, s.slot) a
+         posthaste.reschedule_row(j.job, s.slot) a
    ORDER BY (j.job).id;
   -- Ends of turns are rows too.
   SELECT count(*) INTO v_jobs FROM posthaste_unfinished u
@@ -11525,7 +11549,7 @@ BEGIN
       array_fill(false, ARRAY[coalesce(cardinality(v_keys), 0)])) WHERE v_keys IS NOT NULL;
   PERFORM posthaste.begin_epoch(v_first);
   PERFORM posthaste.recount();
-  PERFORM posthaste.guard() WHERE posthaste.is_unguarded();
+  PERFORM posthaste.create_copy_triggers() WHERE posthaste.is_unguarded();
   UPDATE posthaste.bulk_action b
      SET state = 'stopped', ended_at = v_now, stopped_by = 'posthaste rebase'
    WHERE b.state IN ('running', 'failed');
@@ -11579,7 +11603,7 @@ $f$;
 
 -- The key prevents that the id is taken twice, and finds the job for posthaste.confirm(). An
 -- existing id changes nothing and counts as no row.
-CREATE OR REPLACE FUNCTION posthaste.put_out() RETURNS trigger LANGUAGE plpgsql
+CREATE OR REPLACE FUNCTION posthaste.insert_outbox_row() RETURNS trigger LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
   v_row jsonb;
@@ -11642,7 +11666,7 @@ BEGIN
   INSERT INTO posthaste.in_flight
   SELECT h.*
     FROM unnest(v_jobs) j,
-         posthaste.again(j, j.slot, crashes => (j.crashes + 1)::smallint,
+         posthaste.reschedule_row(j, j.slot, crashes => (j.crashes + 1)::smallint,
         error => 'its worker died while it had this job') a,
          posthaste.to_in_flight(a, 'quarantined', posthaste.quarantine_until(a.crashes)) h;
   PERFORM posthaste.note_attempts(v_jobs, v_worker, p_ids, v_kinds, NULL, NULL, NULL);
@@ -11673,7 +11697,7 @@ BEGIN
   IF NOT FOUND THEN
     RETURN 0;
   END IF;
-  FOR v_open IN SELECT o.* FROM posthaste.open_of(p_worker, NULL) o LOOP
+  FOR v_open IN SELECT o.* FROM posthaste.open_jobs(p_worker, NULL) o LOOP
     v_rows := posthaste.quarantine(v_open.slot, v_open.batch, v_open.token, v_open.ids);
     -- an open transaction is closing one of them: go job by job and leave that one for later
     IF v_rows IS NULL THEN
@@ -11816,7 +11840,8 @@ SET search_path = pg_catalog, pg_temp AS $f$
 $f$;
 
 -- Whether a worker's identity is that of this store, in any life of its server.
-CREATE OR REPLACE FUNCTION posthaste.is_here(p_identity text) RETURNS boolean LANGUAGE sql STABLE
+CREATE OR REPLACE FUNCTION posthaste.is_this_store(p_identity text)
+RETURNS boolean LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp AS $f$
   SELECT regexp_replace(p_identity, '/[^/]*$', '')
        = regexp_replace(posthaste.session_identity(), '/[^/]*$', '')
@@ -11870,7 +11895,7 @@ END $f$;
 
 REVOKE EXECUTE ON FUNCTION posthaste.note_copied() FROM PUBLIC;
 
-CREATE OR REPLACE FUNCTION posthaste.guard() RETURNS void LANGUAGE plpgsql
+CREATE OR REPLACE FUNCTION posthaste.create_copy_triggers() RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
   v_slot regclass;
@@ -12143,7 +12168,7 @@ SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
   PERFORM posthaste.position('posthaste.flags'), posthaste.wait_for_disk();
   UPDATE posthaste.worker w SET identity = posthaste.session_identity()
-   WHERE w.id = p_worker AND w.stopped_at IS NULL AND posthaste.is_here(w.identity);
+   WHERE w.id = p_worker AND w.stopped_at IS NULL AND posthaste.is_this_store(w.identity);
   RETURN FOUND;
 END $f$;
 
@@ -12467,7 +12492,7 @@ END $f$;
 --
 -- For a slot that it is written into once more, as it is or with something of it changed. One with
 -- a key and without a turn is on its way to be given one.
-CREATE OR REPLACE FUNCTION posthaste.again(
+CREATE OR REPLACE FUNCTION posthaste.reschedule_row(
   job posthaste.store, slot smallint, due timestamptz DEFAULT NULL, attempt integer DEFAULT NULL,
   crashes smallint DEFAULT NULL, error text DEFAULT NULL, turn bigint DEFAULT NULL)
 RETURNS SETOF posthaste.store LANGUAGE sql STABLE AS $f$
@@ -12945,7 +12970,7 @@ DECLARE
   v_finer smallint := CASE p_span WHEN 10 THEN 1 ELSE 10 END;
   v_since timestamptz := date_bin(make_interval(mins => p_span), p_now, '2000-01-01 00:00Z')
     - make_interval(mins => p_span);
-  v_past timestamptz := least(p_now, posthaste.steady());
+  v_past timestamptz := least(p_now, posthaste.retention_clock());
 BEGIN
   INSERT INTO posthaste.sample (span, at, queue, come, done, failed, started, waited, available,
                                 running, oldest)
@@ -13125,7 +13150,7 @@ BEGIN
   EXCEPTION WHEN lock_not_available THEN
     RETURN '';
   END;
-  PERFORM posthaste.keep_turns(6);
+  PERFORM posthaste.carry_over_turns(6);
   IF pg_relation_size('posthaste.scheduled_6') > 0 THEN TRUNCATE posthaste.scheduled_6; END IF;
   IF pg_relation_size('posthaste.promote_cursor_6') > 0 THEN TRUNCATE posthaste.promote_cursor_6;
   END IF;
@@ -13156,7 +13181,7 @@ BEGIN
   EXCEPTION WHEN lock_not_available THEN
     RETURN '';
   END;
-  PERFORM posthaste.keep_turns(7);
+  PERFORM posthaste.carry_over_turns(7);
   IF pg_relation_size('posthaste.scheduled_7') > 0 THEN TRUNCATE posthaste.scheduled_7; END IF;
   IF pg_relation_size('posthaste.promote_cursor_7') > 0 THEN TRUNCATE posthaste.promote_cursor_7;
   END IF;
@@ -14745,7 +14770,7 @@ END $f$;
 -- The extent of a batch: its last row, its number of rows, their bytes, and whether some have
 -- expired. Only the columns for that decision are read: the jobs themselves are read once, when
 -- they are handed out. With p_expired it ends before the first job that has not expired.
-CREATE OR REPLACE FUNCTION posthaste.reach_0(
+CREATE OR REPLACE FUNCTION posthaste.batch_extent_0(
   p_queue text, p_priority integer, w posthaste.lane_window, p_limit integer, p_bytes bigint,
   p_expired boolean, OUT o_xid xid8, OUT o_id bigint, OUT o_n integer, OUT o_bytes bigint,
   OUT o_mixed boolean)
@@ -14786,7 +14811,7 @@ BEGIN
     EXIT WHEN o_bytes >= p_bytes;
   END LOOP;
 END $f$;
-CREATE OR REPLACE FUNCTION posthaste.reach_1(
+CREATE OR REPLACE FUNCTION posthaste.batch_extent_1(
   p_queue text, p_priority integer, w posthaste.lane_window, p_limit integer, p_bytes bigint,
   p_expired boolean, OUT o_xid xid8, OUT o_id bigint, OUT o_n integer, OUT o_bytes bigint,
   OUT o_mixed boolean)
@@ -14827,7 +14852,7 @@ BEGIN
     EXIT WHEN o_bytes >= p_bytes;
   END LOOP;
 END $f$;
-CREATE OR REPLACE FUNCTION posthaste.reach_2(
+CREATE OR REPLACE FUNCTION posthaste.batch_extent_2(
   p_queue text, p_priority integer, w posthaste.lane_window, p_limit integer, p_bytes bigint,
   p_expired boolean, OUT o_xid xid8, OUT o_id bigint, OUT o_n integer, OUT o_bytes bigint,
   OUT o_mixed boolean)
@@ -14868,7 +14893,7 @@ BEGIN
     EXIT WHEN o_bytes >= p_bytes;
   END LOOP;
 END $f$;
-CREATE OR REPLACE FUNCTION posthaste.reach_3(
+CREATE OR REPLACE FUNCTION posthaste.batch_extent_3(
   p_queue text, p_priority integer, w posthaste.lane_window, p_limit integer, p_bytes bigint,
   p_expired boolean, OUT o_xid xid8, OUT o_id bigint, OUT o_n integer, OUT o_bytes bigint,
   OUT o_mixed boolean)
@@ -14909,7 +14934,7 @@ BEGIN
     EXIT WHEN o_bytes >= p_bytes;
   END LOOP;
 END $f$;
-CREATE OR REPLACE FUNCTION posthaste.reach_4(
+CREATE OR REPLACE FUNCTION posthaste.batch_extent_4(
   p_queue text, p_priority integer, w posthaste.lane_window, p_limit integer, p_bytes bigint,
   p_expired boolean, OUT o_xid xid8, OUT o_id bigint, OUT o_n integer, OUT o_bytes bigint,
   OUT o_mixed boolean)
@@ -14950,7 +14975,7 @@ BEGIN
     EXIT WHEN o_bytes >= p_bytes;
   END LOOP;
 END $f$;
-CREATE OR REPLACE FUNCTION posthaste.reach_5(
+CREATE OR REPLACE FUNCTION posthaste.batch_extent_5(
   p_queue text, p_priority integer, w posthaste.lane_window, p_limit integer, p_bytes bigint,
   p_expired boolean, OUT o_xid xid8, OUT o_id bigint, OUT o_n integer, OUT o_bytes bigint,
   OUT o_mixed boolean)
@@ -15146,7 +15171,8 @@ BEGIN
 END $f$;
 
 -- Whether the lane has unclaimed jobs in this slot, without a lock.
-CREATE OR REPLACE FUNCTION posthaste.sees_0(p_queue text, p_priority integer, p_worker bigint)
+CREATE OR REPLACE FUNCTION posthaste.lane_has_work_0(
+  p_queue text, p_priority integer, p_worker bigint)
 RETURNS boolean LANGUAGE plpgsql AS $f$
 DECLARE
   v_started timestamptz := clock_timestamp();
@@ -15165,7 +15191,8 @@ BEGIN
   END LOOP;
   RETURN true;
 END $f$;
-CREATE OR REPLACE FUNCTION posthaste.sees_1(p_queue text, p_priority integer, p_worker bigint)
+CREATE OR REPLACE FUNCTION posthaste.lane_has_work_1(
+  p_queue text, p_priority integer, p_worker bigint)
 RETURNS boolean LANGUAGE plpgsql AS $f$
 DECLARE
   v_started timestamptz := clock_timestamp();
@@ -15184,7 +15211,8 @@ BEGIN
   END LOOP;
   RETURN true;
 END $f$;
-CREATE OR REPLACE FUNCTION posthaste.sees_2(p_queue text, p_priority integer, p_worker bigint)
+CREATE OR REPLACE FUNCTION posthaste.lane_has_work_2(
+  p_queue text, p_priority integer, p_worker bigint)
 RETURNS boolean LANGUAGE plpgsql AS $f$
 DECLARE
   v_started timestamptz := clock_timestamp();
@@ -15203,7 +15231,8 @@ BEGIN
   END LOOP;
   RETURN true;
 END $f$;
-CREATE OR REPLACE FUNCTION posthaste.sees_3(p_queue text, p_priority integer, p_worker bigint)
+CREATE OR REPLACE FUNCTION posthaste.lane_has_work_3(
+  p_queue text, p_priority integer, p_worker bigint)
 RETURNS boolean LANGUAGE plpgsql AS $f$
 DECLARE
   v_started timestamptz := clock_timestamp();
@@ -15222,7 +15251,8 @@ BEGIN
   END LOOP;
   RETURN true;
 END $f$;
-CREATE OR REPLACE FUNCTION posthaste.sees_4(p_queue text, p_priority integer, p_worker bigint)
+CREATE OR REPLACE FUNCTION posthaste.lane_has_work_4(
+  p_queue text, p_priority integer, p_worker bigint)
 RETURNS boolean LANGUAGE plpgsql AS $f$
 DECLARE
   v_started timestamptz := clock_timestamp();
@@ -15241,7 +15271,8 @@ BEGIN
   END LOOP;
   RETURN true;
 END $f$;
-CREATE OR REPLACE FUNCTION posthaste.sees_5(p_queue text, p_priority integer, p_worker bigint)
+CREATE OR REPLACE FUNCTION posthaste.lane_has_work_5(
+  p_queue text, p_priority integer, p_worker bigint)
 RETURNS boolean LANGUAGE plpgsql AS $f$
 DECLARE
   v_started timestamptz := clock_timestamp();
@@ -15262,7 +15293,8 @@ BEGIN
 END $f$;
 
 -- Whether the lane has unclaimed jobs, without a lock.
-CREATE OR REPLACE FUNCTION posthaste.sees(p_queue text, p_priority integer, p_worker bigint)
+CREATE OR REPLACE FUNCTION posthaste.lane_has_work(
+  p_queue text, p_priority integer, p_worker bigint)
 RETURNS boolean LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
 SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan AS $f$
@@ -15271,17 +15303,17 @@ DECLARE
 BEGIN
   FOREACH v_slot IN ARRAY posthaste.scan_slots() LOOP
     CASE v_slot
-      WHEN 0 THEN IF posthaste.sees_0(p_queue, p_priority, p_worker) THEN
+      WHEN 0 THEN IF posthaste.lane_has_work_0(p_queue, p_priority, p_worker) THEN
         RETURN true; END IF;
-      WHEN 1 THEN IF posthaste.sees_1(p_queue, p_priority, p_worker) THEN
+      WHEN 1 THEN IF posthaste.lane_has_work_1(p_queue, p_priority, p_worker) THEN
         RETURN true; END IF;
-      WHEN 2 THEN IF posthaste.sees_2(p_queue, p_priority, p_worker) THEN
+      WHEN 2 THEN IF posthaste.lane_has_work_2(p_queue, p_priority, p_worker) THEN
         RETURN true; END IF;
-      WHEN 3 THEN IF posthaste.sees_3(p_queue, p_priority, p_worker) THEN
+      WHEN 3 THEN IF posthaste.lane_has_work_3(p_queue, p_priority, p_worker) THEN
         RETURN true; END IF;
-      WHEN 4 THEN IF posthaste.sees_4(p_queue, p_priority, p_worker) THEN
+      WHEN 4 THEN IF posthaste.lane_has_work_4(p_queue, p_priority, p_worker) THEN
         RETURN true; END IF;
-      WHEN 5 THEN IF posthaste.sees_5(p_queue, p_priority, p_worker) THEN
+      WHEN 5 THEN IF posthaste.lane_has_work_5(p_queue, p_priority, p_worker) THEN
         RETURN true; END IF;
     END CASE;
   END LOOP;
@@ -15539,7 +15571,7 @@ CREATE RULE enqueue AS ON INSERT TO posthaste.job DO INSTEAD
                 ELSE 'available' END, last_error, trace;
 
 INSERT INTO posthaste.store_identity (identity) VALUES (posthaste.current_identity());
-SELECT posthaste.guard();
+SELECT posthaste.create_copy_triggers();
 
 -- What a replication writes later fires triggers of rows only. Whichever store it is of, its leader
 -- writes here, and no enqueue does.
@@ -15607,8 +15639,8 @@ CREATE VIEW posthaste.outbox (id, type, payload, table_name, table_id, created_a
          LATERAL (SELECT j.kwargs -> 'posthaste.outbox' AS row) o
    WHERE jsonb_typeof(o.row) = 'object';
 
-CREATE TRIGGER put_out INSTEAD OF INSERT ON posthaste.outbox FOR EACH ROW
-  EXECUTE FUNCTION posthaste.put_out();
+CREATE TRIGGER insert_outbox_row INSTEAD OF INSERT ON posthaste.outbox FOR EACH ROW
+  EXECUTE FUNCTION posthaste.insert_outbox_row();
 
 -- What cannot be read is refused. What a leader writes (functions/periodic.sql) is not looked at.
 CREATE TRIGGER check_periodic
@@ -15627,12 +15659,12 @@ ALTER TABLE posthaste.in_flight ENABLE REPLICA TRIGGER refuse_silent;
 ALTER TABLE posthaste.dead ENABLE REPLICA TRIGGER refuse_silent;
 
 INSERT INTO posthaste.migration (name, checksum, version)
-  VALUES ('0001_initial', 'c64422280db860c8', '0.1.0')
+  VALUES ('0001_initial', '6a25d089cef6788e', '0.1.0')
   ON CONFLICT (name) DO UPDATE SET (checksum, version, applied_at) =
     (excluded.checksum, excluded.version, excluded.applied_at);
 
 INSERT INTO posthaste.migration (name, checksum, version)
-  VALUES ('functions', '2572c10ac717b762', '0.1.0')
+  VALUES ('functions', 'f51fc4ff5d4173fc', '0.1.0')
   ON CONFLICT (name) DO UPDATE SET (checksum, version, applied_at) =
     (excluded.checksum, excluded.version, excluded.applied_at);
 

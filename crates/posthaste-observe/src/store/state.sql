@@ -16,6 +16,6 @@ SELECT CASE WHEN NOT pg_is_in_recovery()
           (SELECT max(p.looked_at) FROM posthaste.periodic p),
           (SELECT max(w.seen_at) FROM posthaste.worker w)) - clock_timestamp()), 0::numeric)::bigint
          AS seconds_ahead,
-       coalesce(extract(epoch FROM clock_timestamp()
-                                   - (SELECT l.retention_clock FROM posthaste.leader l)), 0::numeric)::bigint
+       coalesce(extract(epoch FROM clock_timestamp() - (
+         SELECT l.retention_clock FROM posthaste.leader l)), 0::numeric)::bigint
          AS seconds_jumped

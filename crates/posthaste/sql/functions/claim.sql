@@ -173,7 +173,7 @@ BEGIN
     RETURN;
   END IF;
   IF v_queue.rate IS NOT NULL THEN
-    v_left := least(v_left, posthaste.claimable_jobs(v_queue));
+    v_left := least(v_left, posthaste.rate_allowance(v_queue));
     IF v_left = 0 THEN
       v_more.batch := posthaste.wait_until_next(v_queue);
       RETURN NEXT v_more;

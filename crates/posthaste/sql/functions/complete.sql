@@ -365,7 +365,7 @@ DECLARE
   v_dead bigint := 0;
 BEGIN
   SELECT * INTO v_queue FROM posthaste.queue q WHERE q.name = p_queue AND q.rate IS NOT NULL;
-  IF FOUND AND posthaste.claimable_jobs(v_queue) = 0 THEN
+  IF FOUND AND posthaste.rate_allowance(v_queue) = 0 THEN
     -- The claim that failed took it, and handed out nothing.
     PERFORM posthaste.consume_rate(v_queue, -1);
   END IF;

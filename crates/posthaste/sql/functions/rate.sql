@@ -16,7 +16,7 @@ END $f$;
 -- How many jobs of the queue may be claimed now. Its claimers go one by one from here on. A bucket
 -- that is emptier than empty was written by a clock that was ahead: it is empty from now on. The
 -- cell must be written for that, because full_at() moves its limit on with the clock.
-CREATE OR REPLACE FUNCTION posthaste.claimable_jobs(q posthaste.queue)
+CREATE OR REPLACE FUNCTION posthaste.rate_allowance(q posthaste.queue)
 RETURNS integer LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE

@@ -32,7 +32,7 @@ impl Counting {
         let started = Instant::now();
         let known = self.written.as_str();
         let step = COUNT_STEP << self.coarser;
-        let counted = attempt!(link, account(COUNT, step, STATS_BYTES, known));
+        let counted = attempt!(link, count_new_jobs(COUNT, step, STATS_BYTES, known));
         // `None`: there is more to count.
         let all = counted.as_ref().map(Option::is_some);
         let (is_more, coarser) = continue_counting(all, self.coarser);

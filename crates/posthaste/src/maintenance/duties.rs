@@ -77,8 +77,8 @@ pub static DUTIES: [Duty; 15] = [
         }
         .boxed()
     }),
-    Duty::new("overdue", Every::Round, |_, leader| {
-        async move { did(attempt!(&leader.duties, overdue(OVERDUE)) > Some(0)) }.boxed()
+    Duty::new("retry_overdue", Every::Round, |_, leader| {
+        async move { did(attempt!(&leader.duties, retry_overdue(OVERDUE)) > Some(0)) }.boxed()
     }),
     // It reads whole slots when a cancelled job may be found.
     Duty::new("cancel_again", Every::Round, |_, leader| {
@@ -103,23 +103,27 @@ pub static DUTIES: [Duty; 15] = [
         }
         .boxed()
     }),
-    Duty::new("account", Every::Pause(COUNT_EVERY), |duties, leader| {
-        async move {
-            let (is_more, pause) = duties.counting.count(&leader.duties).await;
-            Outcome {
-                did_something: is_more,
-                pause: Some(pause),
+    Duty::new(
+        "count_new_jobs",
+        Every::Pause(COUNT_EVERY),
+        |duties, leader| {
+            async move {
+                let (is_more, pause) = duties.counting.count(&leader.duties).await;
+                Outcome {
+                    did_something: is_more,
+                    pause: Some(pause),
+                }
             }
-        }
-        .boxed()
-    })
+            .boxed()
+        },
+    )
     .bounded(500)
     .after(SETTLED)
     .slowed_by_cost(),
     // Corrects times written while the server's clock was ahead.
-    Duty::new("mend_times", seconds(60), |_, leader| {
+    Duty::new("correct_future_times", seconds(60), |_, leader| {
         async move {
-            if let Some(rows @ 1..) = attempt!(&leader.duties, mend_times()) {
+            if let Some(rows @ 1..) = attempt!(&leader.duties, correct_future_times()) {
                 tracing::warn!(
                     rows,
                     "the server's clock was ahead: corrected what it had written"

@@ -275,11 +275,11 @@ duty!(/// Gives back a claim whose answer never came; how many jobs.
     return_claim(worker: i64, token: Uuid) -> i64
     = one "SELECT posthaste.return_claim($1, $2)");
 duty!(/// Tries again what was not confirmed in time; how many.
-    overdue(limit: i32) -> i64
+    retry_overdue(limit: i32) -> i64
     = one_alone "SELECT posthaste.retry_overdue($1) WHERE posthaste.begin_single_statement()");
 duty!(/// Counts what has come since it was last counted; what had been written by then, none when
     /// there is more to count.
-    account(limit: i32, step: i32, bytes: i64, written: &str) -> Option<String>
+    count_new_jobs(limit: i32, step: i32, bytes: i64, written: &str) -> Option<String>
     = one "SELECT posthaste.count_new_jobs($1, $2, $3, $4)");
 duty!(/// Cancels once more what was running when it was cancelled first; how many have ended.
     cancel_again() -> i64
@@ -292,7 +292,7 @@ duty!(/// Ends awaited jobs whose confirmation came from a transaction that coul
     confirm_in_flight(limit: i32) -> i64
     = one "SELECT posthaste.confirm_in_flight('infinity', $1)");
 duty!(/// Corrects times written by a clock that was ahead; returns how many.
-    mend_times() -> i64
+    correct_future_times() -> i64
     = one "SELECT posthaste.correct_future_times()");
 duty!(/// Takes the sample of this minute for charts; false if there is one.
     take_sample() -> bool

@@ -131,7 +131,8 @@ impl ReconnectingClient {
 
     /// Runs one call of a function without a block. The function, or
     /// `posthaste.begin_single_statement()` beside it, sets what it depends on, and fails with
-    /// SQLSTATE 25000 in any isolation level other than READ COMMITTED. Every name in the statement is qualified.
+    /// SQLSTATE 25000 in any isolation level other than READ COMMITTED. Every name in the
+    /// statement is qualified.
     pub(crate) async fn call(
         &self,
         what: &'static str,

@@ -86,7 +86,8 @@ UPDATE posthaste.worker SET beat = beat + 1, seen_at = clock_timestamp(), last_e
 -- beats.sql
 -- returns: id int8, beat int8, stopped bool
 SELECT id, beat, stopped_at IS NOT NULL AS stopped FROM posthaste.worker
- WHERE stopped_at IS NULL OR (NOT clean AND stopped_at > posthaste.steady() - interval '1 day');
+ WHERE stopped_at IS NULL
+    OR (NOT clean AND stopped_at > posthaste.retention_clock() - interval '1 day');
 
 -- begun_again.sql
 -- takes: uuid, text
@@ -126,7 +127,7 @@ SELECT t.sync, t.reason, count(*), max(t.seconds), t.is_over
 -- takes: text, int8
 -- returns: id int8, name text, queue text, enqueued_at timestamptz
 WITH stand AS MATERIALIZED (
-  SELECT coalesce((SELECT s.turn FROM posthaste.stand($1::text) s), -1::bigint) AS turn
+  SELECT coalesce((SELECT s.turn FROM posthaste.ordering_position($1::text) s), -1::bigint) AS turn
 )
 SELECT w.id, w.name, w.queue, w.enqueued_at FROM (
   (SELECT r.turn, r.id, r.name, coalesce(r.own_queue, r.queue) AS queue, r.enqueued_at
@@ -484,7 +485,7 @@ SELECT n.queue, n.name, n.error, count(*) AS jobs, (SELECT count(*) FROM near) A
 SELECT slot, batch, id, enqueued_at, scheduled_at, expires_at, priority, attempt, max_attempts,
        crashes, name, tag, unique_key, ordering_key, trace, kwargs
   FROM posthaste.claim($1, $2, $3, $4, $5, $6, $7)
- WHERE posthaste.stand_alone();
+ WHERE posthaste.begin_single_statement();
 
 -- claim_batches.sql
 -- takes: text, _int4, int8, uuid
@@ -769,7 +770,7 @@ SELECT NULL::bigint, g.id, g.attempt, g.jobs, g.state, g.queue, g.name, g.reason
 -- discover.sql
 -- takes: text, _int4
 -- returns: priority int4
-WITH found AS (SELECT DISTINCT priority FROM posthaste.discover($1, $2) priority)
+WITH found AS (SELECT DISTINCT priority FROM posthaste.discover_priorities($1, $2) priority)
 INSERT INTO posthaste.lane (queue, priority) SELECT $1, priority FROM found
 ON CONFLICT (queue, priority) DO UPDATE SET priority = excluded.priority
 RETURNING priority;
@@ -886,14 +887,14 @@ SELECT id FROM posthaste.enqueue_nowait(
 -- takes: text, jsonb
 -- returns: id int8
 INSERT INTO posthaste.store (slot, queue, name, expires_at, kwargs, kwargs_bytes)
-SELECT (c.g % 4::bigint)::smallint, c.way, $1, now() + interval '30 days', $2, c.bytes
+SELECT (c.g % 4::bigint)::smallint, c.queue, $1, now() + interval '30 days', $2, c.bytes
   FROM (SELECT pg_sequence_last_value('posthaste.ready_current'::regclass) AS g,
                posthaste.text_bytes($2) AS bytes,
                CASE WHEN pg_sequence_last_value('posthaste.flags'::regclass)
                          & (1::bigint | posthaste.listener_bit('default')) = 0 THEN 'default'
-                    ELSE posthaste.way(NULL, $1, true) END AS way
+                    ELSE posthaste.resolve_queue_and_notify(NULL, $1, true) END AS queue
         OFFSET 0) c
- WHERE posthaste.is_valid($1, c.way, '', NULL, NULL, $2, c.bytes, 0, 25, '2000-01-01Z',
+ WHERE posthaste.is_valid($1, c.queue, '', NULL, NULL, $2, c.bytes, 0, 25, '2000-01-01Z',
                           '2000-01-01Z', '2000-01-01Z', NULL)
    AND CASE WHEN pg_try_advisory_xact_lock_shared(1885893473, c.g::integer)
             THEN pg_sequence_last_value('posthaste.ready_scan'::regclass) <= c.g END
@@ -1110,11 +1111,7 @@ SELECT o_from, o_discarded FROM posthaste.adopt($1, $2, $3, $4);
 
 -- in the code
 -- returns: o_sealed bool, o_blocker text
-SELECT o_sealed, o_blocker FROM posthaste.seal() WHERE posthaste.stand_alone();
-
--- in the code
--- returns: o_turned int4, o_blocker text
-SELECT o_turned, o_blocker FROM posthaste.tidy_history() WHERE posthaste.stand_alone();
+SELECT o_sealed, o_blocker FROM posthaste.seal() WHERE posthaste.begin_single_statement();
 
 -- in the code
 -- returns: has_table_privilege bool
@@ -1130,18 +1127,13 @@ SELECT pg_catalog.set_config('posthaste.migrates', 'on', true) AS answer;
 SELECT pg_notify('posthaste', $1);
 
 -- in the code
--- takes: int4, int4, int8, text
--- returns: account text
-SELECT posthaste.account($1, $2, $3, $4);
-
--- in the code
 -- takes: int4
 -- returns: advance_ordering int8
-SELECT posthaste.advance_ordering($1) WHERE posthaste.stand_alone();
+SELECT posthaste.advance_ordering($1) WHERE posthaste.begin_single_statement();
 
 -- in the code
 -- returns: cancel_again int8
-SELECT posthaste.cancel_again() WHERE posthaste.stand_alone();
+SELECT posthaste.cancel_again() WHERE posthaste.begin_single_statement();
 
 -- in the code
 -- takes: _int2, _int8, _uuid, _int4
@@ -1157,6 +1149,15 @@ SELECT posthaste.confirm($1::uuid)::text AS answer;
 -- takes: int4
 -- returns: confirm_in_flight int8
 SELECT posthaste.confirm_in_flight('infinity', $1);
+
+-- in the code
+-- returns: correct_future_times int8
+SELECT posthaste.correct_future_times();
+
+-- in the code
+-- takes: int4, int4, int8, text
+-- returns: count_new_jobs text
+SELECT posthaste.count_new_jobs($1, $2, $3, $4);
 
 -- in the code
 -- takes: text, _int4, int8, uuid, text
@@ -1194,12 +1195,8 @@ SELECT posthaste.keep($1::text, $2::text::interval)::text AS answer;
 
 -- in the code
 -- takes: bool
--- returns: lock_out void
-SELECT posthaste.lock_out($1);
-
--- in the code
--- returns: mend_times int8
-SELECT posthaste.mend_times();
+-- returns: lock_out_workers void
+SELECT posthaste.lock_out_workers($1);
 
 -- in the code
 -- takes: int4, int8, int4
@@ -1213,7 +1210,7 @@ SELECT posthaste.move_to_overflow($1, $2);
 
 -- in the code
 -- returns: note_ids bool
-SELECT posthaste.note_ids() WHERE posthaste.stand_alone();
+SELECT posthaste.note_ids() WHERE posthaste.begin_single_statement();
 
 -- in the code
 -- takes: int8
@@ -1236,11 +1233,6 @@ SELECT posthaste.notify_on($1, $2::bigint::float8 * interval '1 millisecond');
 SELECT posthaste.open_tokens($1);
 
 -- in the code
--- takes: int4
--- returns: overdue int8
-SELECT posthaste.overdue($1) WHERE posthaste.stand_alone();
-
--- in the code
 -- takes: text
 -- returns: answer text
 SELECT posthaste.pause($1::text)::text AS answer;
@@ -1248,7 +1240,7 @@ SELECT posthaste.pause($1::text)::text AS answer;
 -- in the code
 -- takes: int4, bool
 -- returns: promote int8
-SELECT posthaste.promote($1, $2) WHERE posthaste.stand_alone();
+SELECT posthaste.promote($1, $2) WHERE posthaste.begin_single_statement();
 
 -- in the code
 -- returns: prune void
@@ -1260,11 +1252,7 @@ SELECT posthaste.prune_inbox();
 
 -- in the code
 -- returns: quarantine_queues text
-SELECT posthaste.quarantine_queues() WHERE posthaste.stand_alone();
-
--- in the code
--- returns: place text
-SELECT posthaste.reading_at() AS place;
+SELECT posthaste.quarantine_queues() WHERE posthaste.begin_single_statement();
 
 -- in the code
 -- returns: rebase int8
@@ -1286,6 +1274,11 @@ SELECT posthaste.rescue($1, $2);
 SELECT posthaste.resume($1::text)::text AS answer;
 
 -- in the code
+-- takes: int4
+-- returns: retry_overdue int8
+SELECT posthaste.retry_overdue($1) WHERE posthaste.begin_single_statement();
+
+-- in the code
 -- takes: int8, uuid
 -- returns: return_claim int8
 SELECT posthaste.return_claim($1, $2);
@@ -1293,7 +1286,11 @@ SELECT posthaste.return_claim($1, $2);
 -- in the code
 -- takes: int8, int4
 -- returns: rotate text
-SELECT posthaste.rotate($1, $2) WHERE posthaste.stand_alone();
+SELECT posthaste.rotate($1, $2) WHERE posthaste.begin_single_statement();
+
+-- in the code
+-- returns: place text
+SELECT posthaste.segment_positions() AS place;
 
 -- in the code
 -- takes: text, _text
@@ -1451,7 +1448,8 @@ INSERT INTO posthaste.leader AS l (worker, until, pid)
 VALUES ($1, clock_timestamp() + $2::bigint::float8 * interval '1 millisecond', pg_backend_pid())
 ON CONFLICT (only_row) DO UPDATE
    SET worker = excluded.worker, since = excluded.since, until = excluded.until,
-       steady = least(l.steady + interval '1 min', excluded.since), pid = excluded.pid,
+       retention_clock = least(l.retention_clock + interval '1 min', excluded.since),
+       pid = excluded.pid,
        is_own = l.worker = excluded.worker AND l.pid = excluded.pid
  WHERE l.worker = excluded.worker OR clock_timestamp() NOT BETWEEN l.since AND l.until
        OR l.is_own AND NOT EXISTS (SELECT FROM pg_stat_get_activity(l.pid))
@@ -1741,7 +1739,7 @@ SELECT pg_catalog.format('CREATE PUBLICATION %I'::text, $1::text)
 -- takes: int8
 -- returns: ceil int8
 SELECT CASE WHEN posthaste.publish_horizon() THEN 0
-            ELSE ceil(extract(epoch FROM posthaste.due_in(
+            ELSE ceil(extract(epoch FROM posthaste.time_until_due(
                    $1::bigint::float8 * interval '1 millisecond')) * 1000::numeric)::bigint END;
 
 -- published.sql
@@ -1922,7 +1920,7 @@ stuck AS MATERIALIZED (
    WHERE j.state IN ('available', 'running', 'quarantined') AND j.queue <> ALL ($2)
   UNION ALL
   SELECT b.ordering_key FROM behind b JOIN job j ON j.ordering_key = b.ordering_key,
-         LATERAL posthaste.stand(b.ordering_key) s
+         LATERAL posthaste.ordering_position(b.ordering_key) s
    WHERE j.state IN ('scheduled', 'retrying', 'awaiting') AND NOT s.is_free
      AND (EXISTS (SELECT FROM posthaste.in_flight h WHERE h.id = j.id AND h.turn = s.turn)
           OR EXISTS (SELECT FROM posthaste.store r
@@ -2224,7 +2222,7 @@ SELECT s.id FROM posthaste.search s, websearch_to_tsquery($2::text::regconfig, $
 DELETE FROM posthaste.search s USING (
   SELECT o.index, o.id FROM posthaste.search o
    WHERE o.index = $1
-     AND o.deleted_at < posthaste.steady() - $2::bigint::float8 * interval '1 millisecond'
+     AND o.deleted_at < posthaste.retention_clock() - $2::bigint::float8 * interval '1 millisecond'
    LIMIT $3 FOR UPDATE SKIP LOCKED) o
  WHERE (s.index, s.id) = (o.index, o.id) AND s.deleted_at IS NOT NULL;
 
@@ -2387,8 +2385,8 @@ SELECT CASE WHEN NOT pg_is_in_recovery()
           (SELECT max(p.looked_at) FROM posthaste.periodic p),
           (SELECT max(w.seen_at) FROM posthaste.worker w)) - clock_timestamp()), 0::numeric)::bigint
          AS seconds_ahead,
-       coalesce(extract(epoch FROM clock_timestamp()
-                                   - (SELECT l.steady FROM posthaste.leader l)), 0::numeric)::bigint
+       coalesce(extract(epoch FROM clock_timestamp() - (
+         SELECT l.retention_clock FROM posthaste.leader l)), 0::numeric)::bigint
          AS seconds_jumped;
 
 -- steps.sql
@@ -2399,7 +2397,7 @@ SELECT m.name, m.version, m.applied_at FROM posthaste.migration m ORDER BY m.nam
 -- takes: int8, bool
 WITH left_office AS (UPDATE posthaste.leader SET until = clock_timestamp() WHERE worker = $1)
 UPDATE posthaste.worker SET stopped_at = clock_timestamp(),
-       clean = $2 AND NOT EXISTS (SELECT FROM posthaste.open_of($1, NULL))
+       clean = $2 AND NOT EXISTS (SELECT FROM posthaste.open_jobs($1, NULL))
                   AND NOT EXISTS (SELECT FROM posthaste.in_flight h WHERE h.worker = $1
                                      AND h.state = 'running')
  WHERE id = $1 AND stopped_at IS NULL;
@@ -2591,13 +2589,13 @@ SELECT posthaste.needs_rebase() AS needs_rebase,
 -- takes: int8, int4, int8
 -- returns: o_state text, o_blocker text
 SELECT o_state, o_blocker FROM posthaste.tidy_overflow($1, $2, $3)
- WHERE posthaste.stand_alone();
+ WHERE posthaste.begin_single_statement();
 
 -- tidy_scheduled.sql
 -- takes: int8, int8
 -- returns: o_state text, o_blocker text
 SELECT o_state, o_blocker FROM posthaste.tidy_scheduled($1, $2)
- WHERE posthaste.stand_alone();
+ WHERE posthaste.begin_single_statement();
 
 -- triggers.sql
 -- returns: name text, is_gone bool, parts _text

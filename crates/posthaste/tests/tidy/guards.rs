@@ -6,7 +6,7 @@ use super::{files, read, root};
 /// The beginning of a copy of the guard.
 const GUARD: &str = "pg_try_advisory_xact_lock_shared(1885893473, c.g::integer)";
 /// The functions by which every other row enters.
-const ENTRIES: [&str; 3] = ["enter_ready()", "enter_scheduled()", "turn_ends("];
+const ENTRIES: [&str; 3] = ["enter_ready()", "enter_scheduled()", "turn_end_rows("];
 /// It holds the exclusive lock of the overflow, whose slots no enqueuer enters.
 const EXCEPT: &str = "FUNCTION posthaste.move_to_overflow(";
 

@@ -36,7 +36,7 @@ fn duties_that_scan_slots_start_after_a_delay() {
         let at = DUTIES.iter().position(|one| one.name == name).unwrap();
         duties.due_at[at].saturating_duration_since(now)
     };
-    for name in ["expire", "account", "take_sample", "log_unworked"] {
+    for name in ["expire", "count_new_jobs", "take_sample", "log_unworked"] {
         assert!(first(name) > Duration::from_millis(500), "{name}");
     }
     assert_eq!(first("turn_ring"), Duration::ZERO);
