@@ -30,8 +30,8 @@ mod thresholds;
 mod observe;
 mod reaper;
 mod sandbox;
-mod supervisor;
 mod syncs;
+mod txwatch;
 mod web;
 
 mod log;

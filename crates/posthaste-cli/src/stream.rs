@@ -14,9 +14,9 @@ const BUFFER: usize = 1 << 20;
 
 /// A handle that passes lines to the thread; clones share the stream.
 #[derive(Clone)]
-pub(crate) struct Stream(Arc<Shared>);
+pub(crate) struct Stream(Arc<SharedBuffer>);
 
-struct Shared {
+struct SharedBuffer {
     state: Mutex<State>,
     /// Notified when lines are added, and when lines are written.
     changed: Condvar,
@@ -34,7 +34,7 @@ struct State {
     error: Option<io::Error>,
 }
 
-impl Shared {
+impl SharedBuffer {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock()
     }
@@ -54,7 +54,7 @@ impl Stream {
         say_dropped: fn(u64) -> String,
         write: impl FnMut(&[u8]) -> io::Result<()> + Send + 'static,
     ) -> io::Result<Self> {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SharedBuffer {
             state: Mutex::default(),
             changed: Condvar::new(),
             say_dropped,
@@ -102,7 +102,7 @@ impl Stream {
     }
 }
 
-impl Shared {
+impl SharedBuffer {
     fn write_all(&self, mut write: impl FnMut(&[u8]) -> io::Result<()>) {
         loop {
             let line = self.next();

@@ -72,7 +72,7 @@ impl Source for Database {
         Ok(Arc::new(figures))
     }
 
-    fn late(&self, _within: Duration) -> StoreError {
+    fn timeout_error(&self, _within: Duration) -> StoreError {
         StoreError::Late("half a minute")
     }
 }

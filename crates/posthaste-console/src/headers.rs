@@ -27,7 +27,7 @@ pub(crate) async fn with_headers(
         visit.who = "a fault".to_owned();
         visit.role = app.settings.role;
         let headers = std::mem::take(response.headers_mut());
-        response = pages::fault(&app, &visit, fault);
+        response = pages::error_page(&app, &visit, fault);
         for (name, value) in &headers {
             if name == "www-authenticate" || name == "allow" {
                 response.headers_mut().insert(name, value.clone());

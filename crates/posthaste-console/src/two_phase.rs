@@ -14,7 +14,7 @@ const AFTER_FAILURE: Duration = Duration::from_secs(30);
 /// Timeout of a read.
 pub(crate) const WITHIN: Duration = Duration::from_secs(2);
 /// Time without progress after which a transaction is stuck.
-pub(crate) const UNMOVED: Duration = Duration::from_secs(3_600);
+pub(crate) const STUCK_AFTER: Duration = Duration::from_secs(3_600);
 /// Stuck transactions that are read with their documents, at most.
 pub(crate) const STUCK: usize = 20;
 /// Open transactions that are shown, at most.
@@ -66,7 +66,7 @@ impl TwoPhase {
     async fn read(&self) -> Seen {
         let started = Instant::now();
         let why = |failure: posthaste_elastic::two_phase::Failure| Arc::from(failure.to_string());
-        let stuck = self.coordinator.stuck_first(UNMOVED, STUCK).await;
+        let stuck = self.coordinator.stuck_first(STUCK_AFTER, STUCK).await;
         let stuck = stuck.map_err(why)?;
         let open = self.coordinator.list(&[], OPEN + 1).await.map_err(why)?;
         Ok(Arc::new(Overview {

@@ -95,9 +95,9 @@ async fn a_404_from_a_proxy_does_not_mean_a_missing_alias() {
     });
     let client = client(&url);
     for _ in 0..3 {
-        client.alias("any").await.unwrap_err();
+        client.resolve_alias("any").await.unwrap_err();
     }
-    assert!(client.alias("any").await.unwrap().is_empty());
+    assert!(client.resolve_alias("any").await.unwrap().is_empty());
 }
 
 fn read_request(connection: &mut TcpStream) {

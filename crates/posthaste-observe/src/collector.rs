@@ -23,7 +23,7 @@ pub trait Source: Send + Sync + 'static {
     fn read(&self) -> impl Future<Output = Result<Self::Output, Self::Error>> + Send;
 
     /// Returns the error of a read that did not end within this time.
-    fn late(&self, within: Duration) -> Self::Error;
+    fn timeout_error(&self, within: Duration) -> Self::Error;
 }
 
 /// Reads when a caller asks and the cached answer has expired. The time between two reads is at
@@ -88,7 +88,7 @@ impl<S: Source> Collector<S> {
         let read = tokio::spawn(async move { shared.read().await });
         match read.await {
             Ok(answer) => answer,
-            Err(_) => Err(self.0.source.late(Duration::ZERO)),
+            Err(_) => Err(self.0.source.timeout_error(Duration::ZERO)),
         }
     }
 
@@ -109,7 +109,7 @@ impl<S: Source> Shared<S> {
         let begun = Instant::now();
         // All callers wait for it, and a half-open connection never answers.
         let read = timeout(self.within, self.source.read()).await;
-        let answer = read.unwrap_or_else(|_| Err(self.source.late(self.within)));
+        let answer = read.unwrap_or_else(|_| Err(self.source.timeout_error(self.within)));
         let took = begun.elapsed();
         let pause = match &answer {
             Ok(_) => pause(took, self.every),

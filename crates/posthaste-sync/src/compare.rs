@@ -97,28 +97,28 @@ impl Pass<'_> {
         requests: &[SyncRequest],
         limit: Option<Duration>,
     ) -> Vec<SyncOutcome> {
-        let run = self.run_each(requests, limit).await;
+        let run = self.check_on_all_indexes(requests, limit).await;
         run.unwrap_or_else(|IndexError(reason)| {
             vec![SyncOutcome::Rescheduled(reason); requests.len()]
         })
     }
 
-    async fn run_each(
+    async fn check_on_all_indexes(
         &self,
         requests: &[SyncRequest],
         limit: Option<Duration>,
     ) -> Result<Vec<SyncOutcome>, IndexError> {
         let targets = self.index.targets().await?;
         let Some((first, others)) = targets.split_first() else {
-            return Ok(self.run_one(requests, limit).await);
+            return Ok(self.check_on_one_index(requests, limit).await);
         };
         let over = |index| Pass { index, ..*self };
         // Each index has its share of the time: a request that one of them did not reach is not
         // done.
         let share = limit.map(|limit| limit / u32::try_from(targets.len()).unwrap_or(u32::MAX));
-        let mut outcomes = over(&**first).run_one(requests, share).await;
+        let mut outcomes = over(&**first).check_on_one_index(requests, share).await;
         for other in others {
-            let beside = over(&**other).run_one(requests, share).await;
+            let beside = over(&**other).check_on_one_index(requests, share).await;
             let both = outcomes.into_iter().zip(beside);
             outcomes = both.map(|(one, other)| one.and(other)).collect();
         }
@@ -139,7 +139,11 @@ impl Pass<'_> {
         Ok(outcomes)
     }
 
-    async fn run_one(&self, requests: &[SyncRequest], limit: Option<Duration>) -> Vec<SyncOutcome> {
+    async fn check_on_one_index(
+        &self,
+        requests: &[SyncRequest],
+        limit: Option<Duration>,
+    ) -> Vec<SyncOutcome> {
         let mut run = Run::new(*self, requests, limit);
         let went = match limit {
             Some(limit) => timeout(limit, run.execute()).await.unwrap_or(Ok(())),
@@ -148,7 +152,7 @@ impl Pass<'_> {
         // Requests without an outcome are rescheduled.
         let left = match (went, limit) {
             (Err(IndexError(reason)), _) => reason,
-            (Ok(()), Some(limit)) => late(limit),
+            (Ok(()), Some(limit)) => timeout_reason(limit),
             (Ok(()), None) => "was not checked".into(),
         };
         let outcomes = requests.iter().map(|request| {
@@ -159,6 +163,6 @@ impl Pass<'_> {
     }
 }
 
-fn late(limit: Duration) -> String {
+fn timeout_reason(limit: Duration) -> String {
     format!("not seen within {} s", limit.as_secs_f32())
 }

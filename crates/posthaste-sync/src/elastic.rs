@@ -203,7 +203,7 @@ impl Elastic {
     /// Returns the index that this alias points to, or `None` if there is no such alias. Fails if
     /// the index cannot be synced.
     async fn alias_target(&self, alias: &str) -> Result<Option<String>, IndexError> {
-        let mut indexes = self.client().alias(alias).await?;
+        let mut indexes = self.client().resolve_alias(alias).await?;
         let Some(index) = indexes.pop() else {
             return Ok(None);
         };
@@ -340,7 +340,7 @@ impl Index for Elastic {
         })
     }
 
-    fn holds<'a>(
+    fn match_documents<'a>(
         &'a self,
         documents: &'a [(String, String)],
     ) -> BoxFuture<'a, Result<Vec<bool>, IndexError>> {
@@ -355,7 +355,7 @@ impl Index for Elastic {
         Box::pin(self.delete_unmanaged(ids))
     }
 
-    fn forget(&self, older_than: Duration) -> BoxFuture<'_, Result<u64, IndexError>> {
+    fn prune_deletions(&self, older_than: Duration) -> BoxFuture<'_, Result<u64, IndexError>> {
         Box::pin(self.forget_older(older_than))
     }
 

@@ -124,7 +124,7 @@ pub trait Index: Send + Sync + 'static {
 
     /// Returns, for each id and document, in the same order, whether the index holds exactly this
     /// document.
-    fn holds<'a>(
+    fn match_documents<'a>(
         &'a self,
         _documents: &'a [(String, String)],
     ) -> BoxFuture<'a, Result<Vec<bool>, IndexError>> {
@@ -150,7 +150,7 @@ pub trait Index: Send + Sync + 'static {
 
     /// Removes the marks of deletions that are older than this, by the index's clock, and returns
     /// how many. A write that is in transit for longer than this would be accepted afterwards.
-    fn forget(&self, older_than: Duration) -> BoxFuture<'_, Result<u64, IndexError>>;
+    fn prune_deletions(&self, older_than: Duration) -> BoxFuture<'_, Result<u64, IndexError>>;
 
     /// Returns the indexes that must all be consistent before a job is done, if this index
     /// represents others: the current one and one that is being built beside it. Their labels

@@ -161,20 +161,20 @@ impl Index for Postgres {
         self.is_empty()
     }
 
-    fn holds<'a>(
+    fn match_documents<'a>(
         &'a self,
         documents: &'a [(String, String)],
     ) -> BoxFuture<'a, Result<Vec<bool>, IndexError>> {
         Box::pin(async move {
             let weights = serde_json::Value::Object(self.weights.clone()).to_string();
-            let held = self.table(&weights).holds(documents).await?;
+            let held = self.table(&weights).match_documents(documents).await?;
             let held: std::collections::HashSet<String> = held.into_iter().collect();
             Ok(documents.iter().map(|(id, _)| held.contains(id)).collect())
         })
     }
 
-    fn forget(&self, older_than: Duration) -> BoxFuture<'_, Result<u64, IndexError>> {
-        Box::pin(async move { self.table("").forget(older_than).await })
+    fn prune_deletions(&self, older_than: Duration) -> BoxFuture<'_, Result<u64, IndexError>> {
+        Box::pin(async move { self.table("").prune_deletions(older_than).await })
     }
 
     fn search<'a>(

@@ -71,7 +71,7 @@ async fn run_polls(shared: &Shared) {
         }
         if forget_at <= Instant::now() {
             forget_at = Instant::now() + FORGET;
-            shared.forget().await;
+            shared.prune_deletions().await;
         }
     }
 }
@@ -276,8 +276,8 @@ impl Shared {
     }
 
     /// Removes old deletions, within the time limit of a batch. No check runs at the same time.
-    async fn forget(&self) {
-        let forget = self.index.forget(self.options.keep_deletions);
+    async fn prune_deletions(&self) {
+        let forget = self.index.prune_deletions(self.options.keep_deletions);
         let forgotten = tokio::select! {
             forgotten = tokio::time::timeout(self.options.time_limit, forget) => forgotten,
             () = self.stopping.cancelled() => return,

@@ -270,7 +270,7 @@ impl Index for Tantivy {
         self.is_empty()
     }
 
-    fn holds<'a>(
+    fn match_documents<'a>(
         &'a self,
         documents: &'a [(String, String)],
     ) -> BoxFuture<'a, Result<Vec<bool>, IndexError>> {
@@ -284,7 +284,7 @@ impl Index for Tantivy {
         })
     }
 
-    fn forget(&self, older_than: Duration) -> BoxFuture<'_, Result<u64, IndexError>> {
+    fn prune_deletions(&self, older_than: Duration) -> BoxFuture<'_, Result<u64, IndexError>> {
         Box::pin(self.order(move |answer| Order::Forget(older_than, answer)))
     }
 

@@ -90,7 +90,7 @@ impl Owner {
                     written.map(|written| Answered::Written(written, answer))
                 }
                 Order::Forget(older_than, answer) => {
-                    let forgotten = self.forget(older_than);
+                    let forgotten = self.prune_deletions(older_than);
                     forgotten.map(|forgotten| Answered::Forgotten(forgotten, answer))
                 }
             };
@@ -146,7 +146,7 @@ impl Owner {
         Ok(answers)
     }
 
-    fn forget(&mut self, older_than: Duration) -> tantivy::Result<u64> {
+    fn prune_deletions(&mut self, older_than: Duration) -> tantivy::Result<u64> {
         let age = i64::try_from(older_than.as_millis()).unwrap_or(i64::MAX);
         let before = Timestamp::now().as_millisecond().saturating_sub(age);
         let before = Term::from_field_i64(self.fields.deleted_at, before);

@@ -1,9 +1,9 @@
 //! Claim: decides when to poll a queue, in which lanes, and how many jobs to claim. Wake-ups are
 //! hints; only a poll shows the state of a queue.
 
+mod claim_size;
 mod claimer;
 mod lanes;
-mod pace;
 mod pending;
 pub(crate) mod quarantine;
 mod read;
@@ -26,9 +26,9 @@ use crate::parts::notifications::Notifications;
 use crate::parts::queue::QueueState;
 use crate::retry::Backoff;
 use crate::store::{self, Unread};
+use claim_size::ClaimSize;
 pub(crate) use claimer::{Claimer, Dispatcher};
 pub(crate) use lanes::Lanes;
-use pace::Pace;
 use pending::PendingClaim;
 use read::Jobs;
 use search::UnansweredClaim;
@@ -55,7 +55,7 @@ pub(crate) struct Fetcher {
     /// Notified when a notified queue turned out to have no jobs in the known lanes.
     missed: Arc<Notify>,
     /// The current size limit of claims.
-    pace: Mutex<Pace>,
+    pace: Mutex<ClaimSize>,
     /// The last claim was larger than its answer could hold: the same is expected of the next one.
     is_large: AtomicBool,
     /// The last claim, if its answer was lost.
@@ -298,7 +298,7 @@ impl Fetcher {
         })
     }
 
-    fn pace(&self) -> MutexGuard<'_, Pace> {
+    fn pace(&self) -> MutexGuard<'_, ClaimSize> {
         self.pace.lock()
     }
 }

@@ -43,19 +43,19 @@ impl IntoHandlerResult for Outcome {
 
 impl<E: Into<HandlerError> + 'static> IntoHandlerResult for Result<(), E> {
     fn into_handler_result(self) -> HandlerResult {
-        self.map(|()| Outcome::Done).map_err(boxed)
+        self.map(|()| Outcome::Done).map_err(into_handler_error)
     }
 }
 
 impl<E: Into<HandlerError> + 'static> IntoHandlerResult for Result<Outcome, E> {
     fn into_handler_result(self) -> HandlerResult {
-        self.map_err(boxed)
+        self.map_err(into_handler_error)
     }
 }
 
 /// Converts an error, and also finds a [`RetryLater`] or a [`Misread`] inside an `anyhow::Error`,
 /// which would hide them.
-pub(crate) fn boxed<E: Into<HandlerError> + 'static>(error: E) -> HandlerError {
+pub(crate) fn into_handler_error<E: Into<HandlerError> + 'static>(error: E) -> HandlerError {
     if let Some(error) = (&error as &dyn Any).downcast_ref::<anyhow::Error>() {
         let mut causes = error.chain();
         let again = error.downcast_ref::<RetryLater>();
@@ -179,7 +179,7 @@ mod tests {
         let bare = anyhow::Error::from(misread());
         let wrapped = Err::<(), _>(misread()).context("the mail").unwrap_err();
         for error in [bare, wrapped] {
-            let result = failure(boxed(error));
+            let result = failure(into_handler_error(error));
             assert!(matches!(result, RunResult::Misread { .. }), "{result:?}");
         }
     }

@@ -3,13 +3,13 @@
 //! separate connection: due jobs do not wait for other duties.
 
 mod counting;
-mod deaths;
+mod dead_jobs;
 pub(crate) mod duties;
 mod holders;
 mod liveness;
 mod periodic;
 mod promoter;
-mod ring;
+mod segments;
 mod unworked;
 
 use std::sync::Arc;

@@ -13,8 +13,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::error::Error;
 use crate::parts::notifications::{Notifications, Sleeper};
+use crate::parts::poll_pause::NotifyCount;
 use crate::parts::queue::{QueueState, Queues};
-use crate::parts::sleep::NotifyCount;
 use crate::retry::Backoff;
 use crate::store::reconnecting::ReconnectingClient;
 use crate::store::session::Listen;

@@ -8,7 +8,7 @@ pub(crate) mod gate;
 pub(crate) mod notifications;
 pub(crate) mod oldest_unanswered;
 pub(crate) mod outstanding;
+pub(crate) mod poll_pause;
 pub(crate) mod pulse;
 pub(crate) mod queue;
-pub(crate) mod sleep;
 pub(crate) mod watched;

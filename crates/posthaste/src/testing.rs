@@ -47,7 +47,7 @@ use crate::database::Database;
 use crate::error::Error;
 use crate::executor::Executor;
 use crate::handler::{HandlerResult, IntoHandlerResult};
-use crate::job::{DEFAULT_EXPIRY, IntoJob, Job, JobArgs, JobId};
+use crate::job::{DEFAULT_EXPIRES_AFTER, IntoJob, Job, JobArgs, JobId};
 use crate::store;
 use crate::work::WorkerBuilder;
 use crate::work::context::{Context, Run};
@@ -85,7 +85,7 @@ impl TestRun {
         let job = job.scheduled_from(now).unwrap_or_else(|| job.into_owned());
         job.check()?;
         let scheduled_at = job.scheduled_at.unwrap_or(now);
-        let expires_at = scheduled_at.checked_add(DEFAULT_EXPIRY);
+        let expires_at = scheduled_at.checked_add(DEFAULT_EXPIRES_AFTER);
         let text = |text: &Option<String>| text.as_deref().map(Box::from);
         let job = Job {
             queue: job.queue.as_deref().unwrap_or("default").into(),

@@ -154,7 +154,7 @@ impl Watch<'_> {
         });
         let snapshot = snapshot.await.context("the database could not be read")?;
         let firing = self.judge(snapshot);
-        let left_out = self.pending.fires(firing);
+        let left_out = self.pending.replace_firing(firing);
         if left_out > 0 {
             tracing::warn!(
                 jobs = left_out,

@@ -11,8 +11,8 @@ use crate::failure::Ended;
 use crate::file::FILE;
 use crate::options::duration;
 use crate::signals::Signals;
-use crate::supervisor::{self, Pass, Supervisor, Timeouts, apply};
 use crate::terminal::Terminal;
+use crate::txwatch::{self, Pass, Supervisor, Timeouts, apply};
 
 /// Watch long transactions on the primary and its followers: warn about them, and cancel or
 /// terminate them where [txwatch] of posthaste.toml says so
@@ -59,7 +59,7 @@ pub(crate) async fn run(
     if let Some(role) = &arguments.timeouts {
         return timeouts(arguments, role, database, terminal).await;
     }
-    let mut policy = supervisor::read(&arguments.config)?;
+    let mut policy = txwatch::read(&arguments.config)?;
     policy.act &= !arguments.dry_run;
     let mut supervisor = Supervisor::new(database.address(), policy)?;
     supervisor.check().await?;

@@ -17,7 +17,7 @@ use crate::signals::Signals;
 use crate::terminal::Terminal;
 use crate::web::{Console, Options};
 use crate::worker::{self, Settings, StopGrace};
-use crate::{captures, routes, supervisor, syncs};
+use crate::{captures, routes, syncs, txwatch};
 
 /// Run everything for your own jobs: a private Postgres if you give no database, the schema, the
 /// relays, syncs and captures of a posthaste.toml if there is one, and a worker if you give --exec
@@ -88,7 +88,7 @@ impl Arguments {
         terminal: &Terminal,
     ) -> anyhow::Result<()> {
         let file = self.config.clone().unwrap_or_else(|| FILE.into());
-        let supervisor = supervisor::in_file(&file, database.address(), terminal)?;
+        let supervisor = txwatch::in_file(&file, database.address(), terminal)?;
         if let Some(mut supervisor) = supervisor {
             supervisor.check().await?;
             tokio::spawn(supervisor.run_in_background(terminal.clone()));

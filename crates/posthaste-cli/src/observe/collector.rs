@@ -68,7 +68,7 @@ impl Source for Database {
         read.map(Arc::new).map_err(|error| failure::line(&error))
     }
 
-    fn late(&self, _within: Duration) -> String {
+    fn timeout_error(&self, _within: Duration) -> String {
         "the database does not answer".to_owned()
     }
 }

@@ -42,9 +42,9 @@ pub(crate) struct Listen {
 
 /// The HTTP server and the status of the process.
 #[derive(Clone)]
-pub(crate) struct Served(Arc<Shared>);
+pub(crate) struct Served(Arc<ServedState>);
 
-struct Shared {
+struct ServedState {
     recorder: Recorder,
     collector: Option<Collector>,
     health: Mutex<Health>,
@@ -102,7 +102,7 @@ impl Listen {
             unanswered_for: Duration::ZERO,
             refused: None,
         };
-        let served = Served(Arc::new(Shared {
+        let served = Served(Arc::new(ServedState {
             recorder: Recorder::install()?,
             collector,
             health: Mutex::new(health),

@@ -47,7 +47,7 @@ pub(crate) struct PendingAlertEvents {
 impl PendingAlertEvents {
     /// Replaces the firing alerts. Returns how many events were dropped because notifications
     /// failed for too long.
-    pub(crate) fn fires(&mut self, now: Vec<Finding>) -> usize {
+    pub(crate) fn replace_firing(&mut self, now: Vec<Finding>) -> usize {
         let now: BTreeMap<_, _> = now
             .into_iter()
             .map(|one| ((one.kind, one.subject.clone()), one))
@@ -160,27 +160,27 @@ mod tests {
     #[test]
     fn each_alert_event_is_delivered_once_in_order_despite_failures() {
         let mut pending = PendingAlertEvents::default();
-        pending.fires(late(&["mail"]));
+        pending.replace_firing(late(&["mail"]));
         assert_eq!(
             deliver(&mut pending, 0),
             (vec!["0 begins mail".into()], vec![])
         );
-        pending.fires(late(&["mail"]));
+        pending.replace_firing(late(&["mail"]));
         assert_eq!(
             deliver(&mut pending, 0),
             (vec![], vec![]),
             "it is printed once"
         );
-        pending.fires(late(&["post"]));
+        pending.replace_firing(late(&["post"]));
         let (printed, enqueued) = deliver(&mut pending, 1);
         assert_eq!(printed, ["1 begins post", "2 ends mail"]);
         assert_eq!(enqueued, ["0 begins mail"], "the oldest is delivered first");
         assert_eq!((pending.undelivered(), pending.firing().len()), (2, 1));
-        pending.fires(late(&["post"]));
+        pending.replace_firing(late(&["post"]));
         let (printed, enqueued) = deliver(&mut pending, 9);
         assert!(printed.is_empty(), "{printed:?}");
         assert_eq!(enqueued, ["1 begins post", "2 ends mail"]);
-        pending.fires(vec![]);
+        pending.replace_firing(vec![]);
         assert_eq!(deliver(&mut pending, 9).1, ["3 ends post"]);
         assert_eq!((pending.undelivered(), pending.firing().len()), (0, 0));
     }
@@ -189,16 +189,16 @@ mod tests {
     fn alerts_sent_by_another_process_are_not_repeated_but_resolved() {
         let mut pending = PendingAlertEvents::default();
         pending.resume(late(&["mail", "post"]));
-        pending.fires(late(&["mail", "post"]));
+        pending.replace_firing(late(&["mail", "post"]));
         assert_eq!(deliver(&mut pending, 9), (vec![], vec![]));
-        pending.fires(late(&["post"]));
+        pending.replace_firing(late(&["post"]));
         assert_eq!(deliver(&mut pending, 9).1, ["0 ends mail"]);
     }
 
     #[test]
     fn alert_events_are_printed_before_they_are_enqueued() {
         let mut pending = PendingAlertEvents::default();
-        pending.fires(late(&["mail"]));
+        pending.replace_firing(late(&["mail"]));
         assert_eq!(pending.to_enqueue(), None);
         pending.is_printed();
         assert!(pending.to_enqueue().is_some());
@@ -210,7 +210,7 @@ mod tests {
         let mut left_out = 0;
         for n in 0..MOST + 3 {
             let queues: &[&str] = if n % 2 == 0 { &["mail"] } else { &[] };
-            left_out += pending.fires(late(queues));
+            left_out += pending.replace_firing(late(queues));
             deliver(&mut pending, 0);
         }
         assert_eq!((left_out, pending.undelivered()), (3, MOST));

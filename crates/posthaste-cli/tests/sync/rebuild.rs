@@ -62,7 +62,7 @@ impl Setup {
     }
 
     async fn index(&self) -> anyhow::Result<Vec<String>> {
-        Ok(self.server.alias(self.alias).await?)
+        Ok(self.server.resolve_alias(self.alias).await?)
     }
 
     async fn ours(&self, arguments: &[&str]) -> anyhow::Result<String> {

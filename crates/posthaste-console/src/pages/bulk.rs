@@ -189,13 +189,15 @@ impl Number {
     /// Returns an upper bound of the matching jobs: their number if all were counted, or else the
     /// number without the conditions that counters do not distinguish.
     fn most(&self, kind: Kind, figures: &Figures, filter: &Filter) -> u32 {
-        let jobs = self.exact().unwrap_or_else(|| known(kind, figures, filter));
+        let jobs = self
+            .exact()
+            .unwrap_or_else(|| counted_jobs(kind, figures, filter));
         u32::try_from(jobs).unwrap_or(MOST).clamp(1, MOST)
     }
 }
 
 /// Returns how many jobs match by queue, name, tag and state.
-fn known(kind: Kind, figures: &Figures, filter: &Filter) -> i64 {
+fn counted_jobs(kind: Kind, figures: &Figures, filter: &Filter) -> i64 {
     let sums = figures.snapshot.sums_of(|counter| filter.counts(counter));
     let states = kind.states().iter();
     let matching = states.filter(|state| filter.state.is_none_or(|one| one == **state));
@@ -221,7 +223,7 @@ async fn count(
             }
         };
     }
-    Ok(Number::Exactly(known(kind, figures, filter)))
+    Ok(Number::Exactly(counted_jobs(kind, figures, filter)))
 }
 
 pub(crate) async fn begin(

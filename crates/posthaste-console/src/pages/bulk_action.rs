@@ -55,7 +55,7 @@ pub(crate) async fn show(
     visit: Visit,
     Path(id): Path<String>,
 ) -> Result<Response, Fault> {
-    let action = known(&app, &id).await?;
+    let action = find_action(&app, &id).await?;
     let figures = app.collector.seen().await?;
     let path = if action.kind.is_of_kept() {
         "/dead"
@@ -103,7 +103,7 @@ pub(crate) async fn stop(
     Path(id): Path<String>,
 ) -> Result<Response, Fault> {
     check_may_act(&app, &visit).await?;
-    let action = known(&app, &id).await?;
+    let action = find_action(&app, &id).await?;
     let stopped = store::stop_action(&app.pool, action.id, &visit.who).await;
     let jobs = |jobs: i64| usize::try_from(jobs).unwrap_or(0);
     let done = stopped.as_ref().map_err(Clone::clone);
@@ -122,7 +122,7 @@ pub(crate) async fn go_on(
     Path(id): Path<String>,
 ) -> Result<Response, Fault> {
     check_may_act(&app, &visit).await?;
-    let action = known(&app, &id).await?;
+    let action = find_action(&app, &id).await?;
     let gone_on = store::go_on_with_action(&app.pool, action.id, app.driver.me()).await;
     audit::log(&visit, "go on", &action.on(), gone_on.map(|_| 0))?;
     app.driver.begin();
@@ -132,7 +132,7 @@ pub(crate) async fn go_on(
     Ok(Redirect::to(&address::bulk(action.id)).into_response())
 }
 
-async fn known(app: &App, id: &str) -> Result<Action, Fault> {
+async fn find_action(app: &App, id: &str) -> Result<Action, Fault> {
     let action = match id.parse() {
         Ok(id) => store::action(&app.pool, id).await?,
         Err(_) => None,

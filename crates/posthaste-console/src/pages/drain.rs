@@ -73,7 +73,7 @@ pub(crate) async fn begin(
     Form(fields): Form,
 ) -> Result<Response, Fault> {
     check_may_act(&app, &visit).await?;
-    let queue = &queues::known(&app, &fields).await?;
+    let queue = &queues::find_queue(&app, &fields).await?;
     audit::log(
         &visit,
         "drain",

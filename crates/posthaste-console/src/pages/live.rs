@@ -102,7 +102,7 @@ impl PageState {
                 }
             }
             Err(error) => {
-                let error = fault(error, self.as_of);
+                let error = error_fragment(error, self.as_of);
                 if self.fault.as_ref() != Some(&error) {
                     let text = serde_json::Value::from(error.as_str()).to_string();
                     self.fault = Some(error);
@@ -146,7 +146,7 @@ impl PageState {
 }
 
 /// Returns a fault as a sentence, with the time of the figures that the page still shows.
-fn fault(error: &StoreError, as_of: Option<Timestamp>) -> String {
+fn error_fragment(error: &StoreError, as_of: Option<Timestamp>) -> String {
     match as_of {
         Some(at) => format!(
             "No figures since {} UTC: {error}. The figures below are from then.",

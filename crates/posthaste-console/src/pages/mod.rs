@@ -53,7 +53,7 @@ struct FaultPage {
 }
 
 /// Returns the page of a fault.
-pub(crate) fn fault(app: &App, visit: &Visit, fault: Fault) -> Response {
+pub(crate) fn error_page(app: &App, visit: &Visit, fault: Fault) -> Response {
     let mut frame = Frame::without_figures(app, visit, "Something went wrong", "");
     if fault.status == StatusCode::UNAUTHORIZED {
         frame.role = "Not signed in";

@@ -42,7 +42,7 @@ pub(crate) async fn pause(
     Form(fields): Form,
 ) -> Result<Response, Fault> {
     check_may_act(&app, &visit).await?;
-    let queue = &known(&app, &fields).await?;
+    let queue = &find_queue(&app, &fields).await?;
     audit::log(&visit, "pause", queue, paused(&app, queue, true).await)?;
     Ok(done(&app, &fields, "pause").await)
 }
@@ -53,14 +53,14 @@ pub(crate) async fn resume(
     Form(fields): Form,
 ) -> Result<Response, Fault> {
     check_may_act(&app, &visit).await?;
-    let queue = &known(&app, &fields).await?;
+    let queue = &find_queue(&app, &fields).await?;
     audit::log(&visit, "resume", queue, paused(&app, queue, false).await)?;
     Ok(done(&app, &fields, "resume").await)
 }
 
 /// Returns the queue that a form names, which must exist: a setting would create a queue of a
 /// misspelled name.
-pub(super) async fn known(app: &App, fields: &Fields) -> Result<String, Fault> {
+pub(super) async fn find_queue(app: &App, fields: &Fields) -> Result<String, Fault> {
     let queue = fields.name("queue")?;
     if !is_there(app, &queue).await? {
         // The first job of the queue may be newer than the figures.
@@ -92,7 +92,7 @@ pub(crate) async fn limit(
     Form(fields): Form,
 ) -> Result<Response, Fault> {
     check_may_act(&app, &visit).await?;
-    let queue = &known(&app, &fields).await?;
+    let queue = &find_queue(&app, &fields).await?;
     let rate = rate(&fields)?;
     let (rate, in_words) = rate.unzip();
     let (action, on) = match in_words {
@@ -133,7 +133,7 @@ pub(crate) async fn keep(
     Form(fields): Form,
 ) -> Result<Response, Fault> {
     check_may_act(&app, &visit).await?;
-    let queue = &known(&app, &fields).await?;
+    let queue = &find_queue(&app, &fields).await?;
     let number = fields.number_within("keep", (1, LONGEST))?;
     let unit = fields
         .number_within("unit", (3_600, 86_400))?

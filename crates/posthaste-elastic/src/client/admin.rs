@@ -123,7 +123,7 @@ impl Client {
         // Removes indexes by their names: a pattern would also match indexes that are read-only, or
         // to which the client has no access.
         let mut actions: Vec<Value> = self
-            .alias(alias)
+            .resolve_alias(alias)
             .await?
             .iter()
             .filter(|old| *old != index)
@@ -166,7 +166,7 @@ impl Client {
     }
 
     /// Returns the indexes to which an alias points; none if the alias does not exist.
-    pub async fn alias(&self, alias: &str) -> Result<Vec<String>, Error> {
+    pub async fn resolve_alias(&self, alias: &str) -> Result<Vec<String>, Error> {
         const ALIAS: &str = "alias";
         let path = ["_alias", name::index(ALIAS, alias)?];
         let call = Call::new(ALIAS, Method::GET, &path);

@@ -19,9 +19,9 @@ use crate::{Hit, Page};
 /// The number of transactions that are run at once.
 const AT_ONCE: usize = 8;
 /// Transactions without a state change for this long are logged.
-const UNMOVED: Duration = Duration::from_secs(3_600);
+const STUCK_AFTER: Duration = Duration::from_secs(3_600);
 /// Time between two such logs.
-const NAME_EVERY: Duration = Duration::from_secs(600);
+const LOG_STUCK_EVERY: Duration = Duration::from_secs(600);
 /// The states of open transactions.
 pub(super) const OPEN: [State; 4] = [
     State::Created,
@@ -133,7 +133,8 @@ impl Coordinator {
                 }
                 Err(error) => tracing::warn!(%error, "recovery could not list transactions"),
             }
-            if named.is_none_or(|named| named.elapsed() >= NAME_EVERY) && self.name_unmoved().await
+            if named.is_none_or(|named| named.elapsed() >= LOG_STUCK_EVERY)
+                && self.log_stuck().await
             {
                 named = Some(Instant::now());
             }
@@ -143,8 +144,8 @@ impl Coordinator {
     }
 
     /// Logs transactions that an operator should inspect. Returns whether they could be found.
-    async fn name_unmoved(&self) -> bool {
-        match self.stuck(UNMOVED).await {
+    async fn log_stuck(&self) -> bool {
+        match self.stuck(STUCK_AFTER).await {
             Ok(stuck) => {
                 for one in stuck {
                     let blockers: Vec<_> = one.blockers.iter().map(ToString::to_string).collect();

@@ -20,11 +20,14 @@ async fn aliases_can_be_switched_between_indexes(client: Client) {
         created(&client, index).await;
         assert!(!client.create_index(index, &json!({})).await.unwrap());
     }
-    assert!(client.alias("aliased").await.unwrap().is_empty());
+    assert!(client.resolve_alias("aliased").await.unwrap().is_empty());
     client.switch_alias("aliased", "aliased-1").await.unwrap();
     client.write(&put("aliased", "a", 1)).await.unwrap();
     client.switch_alias("aliased", "aliased-2").await.unwrap();
-    assert_eq!(client.alias("aliased").await.unwrap(), ["aliased-2"]);
+    assert_eq!(
+        client.resolve_alias("aliased").await.unwrap(),
+        ["aliased-2"]
+    );
     assert!(client.get("aliased", "a").await.unwrap().is_none());
     assert!(client.get("aliased-1", "a").await.unwrap().is_some());
     let described = client.describe_index("aliased").await.unwrap().unwrap();
@@ -43,7 +46,10 @@ async fn aliases_can_be_switched_between_indexes(client: Client) {
         kind(client.switch_alias("aliased", "aliased-1").await),
         ErrorKind::NoIndex
     );
-    assert_eq!(client.alias("aliased").await.unwrap(), ["aliased-2"]);
+    assert_eq!(
+        client.resolve_alias("aliased").await.unwrap(),
+        ["aliased-2"]
+    );
 }
 
 async fn alias_changes_are_conditional_on_their_current_target(client: Client) {
@@ -63,11 +69,11 @@ async fn alias_changes_are_conditional_on_their_current_target(client: Client) {
     };
     let outcome = client.change_aliases(&changes("moved-3")).await;
     assert_eq!(kind(outcome), ErrorKind::Missing);
-    assert_eq!(client.alias(alias).await.unwrap(), ["moved-1"]);
-    assert_eq!(client.alias(next).await.unwrap(), ["moved-2"]);
+    assert_eq!(client.resolve_alias(alias).await.unwrap(), ["moved-1"]);
+    assert_eq!(client.resolve_alias(next).await.unwrap(), ["moved-2"]);
     client.change_aliases(&changes("moved-1")).await.unwrap();
-    assert_eq!(client.alias(alias).await.unwrap(), ["moved-2"]);
-    assert!(client.alias(next).await.unwrap().is_empty());
+    assert_eq!(client.resolve_alias(alias).await.unwrap(), ["moved-2"]);
+    assert!(client.resolve_alias(next).await.unwrap().is_empty());
     let outcome = client.change_aliases(&changes("moved-1")).await;
     assert_eq!(kind(outcome), ErrorKind::Missing);
 }

@@ -16,7 +16,7 @@ pub(super) fn findings(snapshot: &Snapshot) -> Vec<Finding> {
     if store.needs_rebase {
         return vec![restored()];
     }
-    let mut found: Vec<Finding> = other_sites(store).collect();
+    let mut found: Vec<Finding> = refused_sites(store).collect();
     if store.seconds_ahead >= STEPPED_BACK {
         found.push(Finding::new(
             Kind::StoreClockBack,
@@ -63,7 +63,7 @@ pub(super) fn restored() -> Finding {
     )
 }
 
-fn other_sites(store: &StoreState) -> impl Iterator<Item = Finding> {
+fn refused_sites(store: &StoreState) -> impl Iterator<Item = Finding> {
     let owner = store.site.as_deref().unwrap_or("another site");
     store.refused.iter().map(move |site| {
         let summary =

@@ -43,7 +43,7 @@ impl References {
         let client = match &client {
             Ok(Ok(client)) => Ok(client),
             Ok(Err(error)) => Err(format!("the database: {error}")),
-            Err(_) => Err(late()),
+            Err(_) => Err(timeout_reason()),
         };
         let all = jobs.into_iter().map(async |job| {
             let Some(reference) = &job.reference else {
@@ -51,7 +51,8 @@ impl References {
             };
             let client = client.clone().map_err(ReferenceFailure::Unavailable)?;
             let payload = timeout(time_limit, read(&self.statements, client, reference)).await;
-            let payload = payload.unwrap_or_else(|_| Err(ReferenceFailure::Unavailable(late())))?;
+            let payload =
+                payload.unwrap_or_else(|_| Err(ReferenceFailure::Unavailable(timeout_reason())))?;
             Ok(job.holding(payload))
         });
         join_all(all).await
@@ -98,7 +99,7 @@ impl ReferenceFailure {
     }
 }
 
-fn late() -> String {
+fn timeout_reason() -> String {
     "the database did not answer in time".into()
 }
 

@@ -99,7 +99,7 @@ impl Elastic {
     /// Deletes the index that a rebuild began and did not complete. Returns whether one existed.
     pub async fn give_up_rebuild(&self) -> Result<bool, IndexError> {
         let current = self.alias_target(&self.shared.alias).await?;
-        let mut begun = self.client().alias(&self.next_alias()).await?;
+        let mut begun = self.client().resolve_alias(&self.next_alias()).await?;
         begun.retain(|index| Some(index) != current.as_ref());
         let alias = &*self.next_alias();
         for index in &begun {

@@ -196,7 +196,7 @@ pub(crate) async fn versions(
     ids: &[String],
 ) -> Result<Vec<RowVersion>, SourceError> {
     let rows = ask(pool, include_str!("sync_versions.sql"), &[&name, &ids]).await?;
-    read(&rows, version)
+    read(&rows, parse_version)
 }
 
 pub(crate) async fn versions_by(
@@ -205,7 +205,7 @@ pub(crate) async fn versions_by(
     ids: &[String],
 ) -> Result<Vec<RowVersion>, SourceError> {
     let rows = ask(pool, sql, &[&ids]).await?;
-    read(&rows, version)
+    read(&rows, parse_version)
 }
 
 /// Returns the statement that reads the versions of the rows that this statement returns.
@@ -244,7 +244,7 @@ pub(crate) async fn page_by(
     most: usize,
 ) -> Result<Vec<RowVersion>, SourceError> {
     let most = i64::try_from(most).unwrap_or(i64::MAX);
-    read(&ask(pool, sql, &[&after, &most]).await?, version)
+    read(&ask(pool, sql, &[&after, &most]).await?, parse_version)
 }
 
 pub(crate) async fn rows(
@@ -253,7 +253,7 @@ pub(crate) async fn rows(
     ids: &[String],
 ) -> Result<Vec<crate::Row>, SourceError> {
     let rows = ask(pool, include_str!("sync_rows.sql"), &[&name, &ids]).await?;
-    read(&rows, row)
+    read(&rows, parse_row)
 }
 
 /// Fails if the documents of this sync are made differently by now.
@@ -298,7 +298,7 @@ pub(crate) async fn rows_by(
     ids: &[String],
 ) -> Result<Vec<crate::Row>, SourceError> {
     let rows = ask(pool, sql, &[&ids]).await?;
-    read(&rows, row)
+    read(&rows, parse_row)
 }
 
 fn read<T>(
@@ -310,7 +310,7 @@ fn read<T>(
     all.map_err(|error| SourceError::Down(chain(&error)))
 }
 
-fn version(row: &Row) -> Result<RowVersion, tokio_postgres::Error> {
+fn parse_version(row: &Row) -> Result<RowVersion, tokio_postgres::Error> {
     Ok(RowVersion {
         id: row.try_get(0)?,
         version: row.try_get(1)?,
@@ -318,7 +318,7 @@ fn version(row: &Row) -> Result<RowVersion, tokio_postgres::Error> {
     })
 }
 
-fn row(row: &Row) -> Result<crate::Row, tokio_postgres::Error> {
+fn parse_row(row: &Row) -> Result<crate::Row, tokio_postgres::Error> {
     let document: Option<JsonText<'_>> = row.try_get(2)?;
     Ok(crate::Row {
         id: row.try_get(0)?,

@@ -102,7 +102,7 @@ impl Search<'_> {
     }
 
     /// Returns the ids of the documents that are stored with exactly these words.
-    pub(crate) async fn holds(
+    pub(crate) async fn match_documents(
         &self,
         documents: &[(String, String)],
     ) -> Result<Vec<String>, IndexError> {
@@ -143,7 +143,7 @@ impl Search<'_> {
 
     /// Removes old deletions page by page, each in its own transaction, so that none locks many
     /// rows.
-    pub(crate) async fn forget(&self, older_than: Duration) -> Result<u64, IndexError> {
+    pub(crate) async fn prune_deletions(&self, older_than: Duration) -> Result<u64, IndexError> {
         let pooled = PooledClient::from(self.pool).await.map_err(IndexError)?;
         let age = milliseconds(older_than);
         let parameters: [&dyn Parameter; 3] = [&self.index, &age, &FORGOTTEN_AT_ONCE];

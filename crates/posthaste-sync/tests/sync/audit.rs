@@ -214,8 +214,8 @@ impl Index for Growing {
         })
     }
 
-    fn forget(&self, older_than: Duration) -> BoxFuture<'_, Result<u64, IndexError>> {
-        self.setup.index.forget(older_than)
+    fn prune_deletions(&self, older_than: Duration) -> BoxFuture<'_, Result<u64, IndexError>> {
+        self.setup.index.prune_deletions(older_than)
     }
 }
 

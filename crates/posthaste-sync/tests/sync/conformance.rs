@@ -115,9 +115,9 @@ pub async fn holds_distinguishes_contents_and_absence(subject: &impl Subject) {
         of("1", "one"),
         of("4", "two"),
     ];
-    let held = index.holds(&asked).await.unwrap();
+    let held = index.match_documents(&asked).await.unwrap();
     assert_eq!(held, [false, false, true, false]);
-    assert_eq!(index.holds(&[]).await.unwrap(), [false; 0]);
+    assert_eq!(index.match_documents(&[]).await.unwrap(), [false; 0]);
 }
 
 pub async fn writes_that_are_not_newer_change_nothing(subject: &impl Subject) {
@@ -249,13 +249,19 @@ pub async fn old_deletion_marks_are_removed(subject: &impl Subject) {
         .write(&[write("1", 5, "word"), delete("2", 5)])
         .await
         .unwrap();
-    assert_eq!(index.forget(Duration::from_secs(3600)).await.unwrap(), 0);
+    assert_eq!(
+        index
+            .prune_deletions(Duration::from_secs(3600))
+            .await
+            .unwrap(),
+        0
+    );
     assert_eq!(seen(index, &["2"]).await, [live(&delete("2", 5))]);
     // Some time must pass by the index's clock.
     let mut forgotten = 0;
     let soon = crate::support::SOON;
     posthaste_testkit::eventually(soon, "it is forgotten", async || {
-        forgotten += index.forget(Duration::from_millis(1)).await?;
+        forgotten += index.prune_deletions(Duration::from_millis(1)).await?;
         Ok(forgotten == 1)
     })
     .await

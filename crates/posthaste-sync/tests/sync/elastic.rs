@@ -258,7 +258,7 @@ async fn foreign_indexes_are_refused_and_direct_writes_create_none() {
     assert!(refused.0.contains("lacks the field posthaste"), "{refused}");
     client.delete_index("other").await.unwrap();
     index.open().await.unwrap();
-    assert_eq!(client.alias("notes").await.unwrap(), ["notes-1"]);
+    assert_eq!(client.resolve_alias("notes").await.unwrap(), ["notes-1"]);
     index.open().await.unwrap();
     let late = index
         .read(&["1".into(), String::new()], Proof::Stored)

@@ -92,9 +92,9 @@ impl Index for Fragile {
         self.index.walk(after, most)
     }
 
-    fn forget(&self, older_than: Duration) -> BoxFuture<'_, Result<u64, IndexError>> {
+    fn prune_deletions(&self, older_than: Duration) -> BoxFuture<'_, Result<u64, IndexError>> {
         Self::panic(&self.forgets, "forgetting");
-        self.index.forget(older_than)
+        self.index.prune_deletions(older_than)
     }
 }
 

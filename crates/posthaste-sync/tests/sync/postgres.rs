@@ -72,8 +72,8 @@ async fn all_old_deletion_records_are_removed() {
     client.batch_execute(fill).await.unwrap();
     let index = Postgres::new(db.pool(1).unwrap(), "words");
     let week = std::time::Duration::from_secs(7 * 86_400);
-    assert_eq!(index.forget(week).await.unwrap(), 24_000);
-    assert_eq!(index.forget(week).await.unwrap(), 0);
+    assert_eq!(index.prune_deletions(week).await.unwrap(), 24_000);
+    assert_eq!(index.prune_deletions(week).await.unwrap(), 0);
     let left = "SELECT count(*) FROM posthaste.search";
     assert_eq!(crate::support::number(&client, left).await, 36_000);
 }

@@ -57,8 +57,8 @@ impl Index for VersionBlind {
         self.inner.make(fields)
     }
 
-    fn forget(&self, older_than: Duration) -> BoxFuture<'_, Result<u64, IndexError>> {
-        self.inner.forget(older_than)
+    fn prune_deletions(&self, older_than: Duration) -> BoxFuture<'_, Result<u64, IndexError>> {
+        self.inner.prune_deletions(older_than)
     }
 
     fn targets(&self) -> BoxFuture<'_, Result<Vec<Arc<dyn Index>>, IndexError>> {

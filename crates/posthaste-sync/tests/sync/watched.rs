@@ -67,7 +67,7 @@ impl Index for Watched {
         self.inner.walk(after, most)
     }
 
-    fn forget(&self, older_than: Duration) -> BoxFuture<'_, Result<u64, IndexError>> {
-        self.inner.forget(older_than)
+    fn prune_deletions(&self, older_than: Duration) -> BoxFuture<'_, Result<u64, IndexError>> {
+        self.inner.prune_deletions(older_than)
     }
 }

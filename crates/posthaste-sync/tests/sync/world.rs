@@ -329,7 +329,7 @@ impl Index for World {
         Box::pin(async { Ok(Vec::new()) })
     }
 
-    fn forget(&self, _: Duration) -> BoxFuture<'_, Result<u64, IndexError>> {
+    fn prune_deletions(&self, _: Duration) -> BoxFuture<'_, Result<u64, IndexError>> {
         Box::pin(async { Ok(0) })
     }
 }

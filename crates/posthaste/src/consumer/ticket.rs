@@ -139,7 +139,7 @@ impl Ticket {
     /// back-off sets the delay, unless the error is a [`RetryLater`](crate::RetryLater), which sets
     /// both.
     pub fn fail(self, error: impl Into<HandlerError> + 'static) {
-        self.record(handler::failure(handler::boxed(error)));
+        self.record(handler::failure(handler::into_handler_error(error)));
     }
 
     /// Ends the job as cancelled, after [`Consumer::cancel`](super::Consumer::cancel) requested it.

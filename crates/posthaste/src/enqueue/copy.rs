@@ -11,7 +11,7 @@ use tokio_postgres::binary_copy::BinaryCopyInWriter;
 
 use super::{COPY, COPY_ENTER, COPY_RING, COPY_ROUTES, due};
 use crate::error::Error;
-use crate::job::{DEFAULT_EXPIRY, IntoJob, NewJob};
+use crate::job::{DEFAULT_EXPIRES_AFTER, IntoJob, NewJob};
 use crate::json_text::JsonText;
 
 /// The types of the columns of copy.sql.
@@ -168,7 +168,7 @@ impl Entry {
             Some(at) => Ok(at),
             None => due
                 .max(self.now)
-                .checked_add(DEFAULT_EXPIRY)
+                .checked_add(DEFAULT_EXPIRES_AFTER)
                 .map_err(|error| Error::invalid("scheduled_at", error.to_string())),
         }
     }

@@ -12,7 +12,7 @@ use crate::error::Error;
 /// The default limit of attempts, also in the database.
 const DEFAULT_ATTEMPTS: i32 = 25;
 /// The default time from when a job is due until it expires: 30 days, as in the database.
-pub(crate) const DEFAULT_EXPIRY: SignedDuration = SignedDuration::from_hours(30 * 24);
+pub(crate) const DEFAULT_EXPIRES_AFTER: SignedDuration = SignedDuration::from_hours(30 * 24);
 /// Bytes of a job on the wire in addition to its texts: numbers, times, lengths.
 const BESIDES: usize = 64;
 
@@ -221,7 +221,7 @@ impl NewJob {
         }
         instant("scheduled_at", self.scheduled_at)?;
         match (self.expires_at, self.scheduled_at) {
-            (None, Some(due)) if !fits(due.checked_add(DEFAULT_EXPIRY).ok()) => {
+            (None, Some(due)) if !fits(due.checked_add(DEFAULT_EXPIRES_AFTER).ok()) => {
                 Err(Error::invalid("scheduled_at", NO_EXPIRY))
             }
             (expires, _) => instant("expires_at", expires),

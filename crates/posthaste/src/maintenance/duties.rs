@@ -8,10 +8,10 @@ use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 
 use super::counting::{COUNT_EVERY, Counting};
-use super::deaths::Deaths;
+use super::dead_jobs::DeadJobs;
 use super::holders::Holders;
 use super::liveness::Liveness;
-use super::ring::Ring;
+use super::segments::SegmentUpkeep;
 use super::unworked::Unworked;
 use super::{LONGEST_PAUSE, MOVE, Maintenance, attempt};
 use crate::config::Config;
@@ -256,8 +256,8 @@ struct Duties {
     /// Since when the pending sample waits for counting.
     sample_due_at: Option<Instant>,
     liveness: Liveness,
-    deaths: Deaths,
-    ring: Ring,
+    deaths: DeadJobs,
+    ring: SegmentUpkeep,
     counting: Counting,
     unworked: Unworked,
     holders: Holders,
@@ -276,8 +276,8 @@ impl Duties {
             is_busy: false,
             sample_due_at: None,
             liveness: Liveness::default(),
-            deaths: Deaths::default(),
-            ring: Ring::default(),
+            deaths: DeadJobs::default(),
+            ring: SegmentUpkeep::default(),
             counting: Counting::default(),
             unworked: Unworked::default(),
             holders: Holders::default(),

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use super::{Maintenance, attempt};
-use crate::parts::sleep::DOUBT;
+use crate::parts::poll_pause::DOUBT;
 
 /// Jobs promoted in one transaction, which bounds how long claims wait for it.
 const PROMOTE: i32 = 5_000;

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
+use crate::parts::poll_pause::DOUBT;
 use crate::parts::queue::{QueueState, Queues};
-use crate::parts::sleep::DOUBT;
 use crate::store;
 use crate::store::reconnecting::ReconnectingClient;
 

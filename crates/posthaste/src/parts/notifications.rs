@@ -6,20 +6,20 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::sleep::Sleep;
+use super::poll_pause::PollPause;
 
 /// A task that can be woken.
 #[derive(Default)]
 pub(crate) struct Sleeper {
     /// Notified when there may be something to do.
     pub(crate) woken: Notify,
-    sleep: Mutex<Sleep>,
+    sleep: Mutex<PollPause>,
     /// The number of notifications so far.
     notifications: AtomicU64,
 }
 
 impl Sleeper {
-    pub(crate) fn sleep<T>(&self, change: impl FnOnce(&mut Sleep) -> T) -> T {
+    pub(crate) fn sleep<T>(&self, change: impl FnOnce(&mut PollPause) -> T) -> T {
         change(&mut self.sleep.lock())
     }
 
@@ -39,7 +39,7 @@ impl Sleeper {
 
     /// Forgets that notifications are on or wanted.
     pub(crate) fn forget(&self) {
-        self.sleep(Sleep::forget);
+        self.sleep(PollPause::forget);
     }
 }
 

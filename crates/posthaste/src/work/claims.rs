@@ -103,7 +103,7 @@ impl Claim {
 
     /// Fails all jobs, as when a handler returns this error.
     pub fn fail(self, error: impl Into<HandlerError> + 'static) {
-        let result = handler::failure(handler::boxed(error));
+        let result = handler::failure(handler::into_handler_error(error));
         self.into_iter().for_each(|job| job.record(result.clone()));
     }
 
@@ -164,7 +164,7 @@ impl ClaimedJob {
 
     /// Fails the attempt, as when a handler returns this error.
     pub fn fail(self, error: impl Into<HandlerError> + 'static) {
-        self.record(handler::failure(handler::boxed(error)));
+        self.record(handler::failure(handler::into_handler_error(error)));
     }
 
     /// Gives the job back without counting an attempt. A cancelled job ends as cancelled.

@@ -27,7 +27,7 @@ use crate::error::{Error, ErrorKind};
 use crate::handler::{HandlerResult, RetryLater};
 use crate::job::Job;
 use crate::work::context::Context;
-use end::{End, Tail, decide};
+use end::{End, OutputTail, decide};
 use guard::GUARD;
 
 /// Time between SIGTERM and SIGKILL.
@@ -148,7 +148,7 @@ impl Settings {
             output,
             ended,
         } = self.start(context, job).map_err(reschedule)?;
-        let mut tail = Tail::default();
+        let mut tail = OutputTail::default();
         let end = {
             let talk = pin!(async {
                 tokio::join!(feed(input, job.kwargs_json()), listen(output, &mut tail))
@@ -250,7 +250,7 @@ async fn feed(input: ChildStdin, arguments: &str) {
 }
 
 /// Reads all output, so that the command never blocks, and stores the end of it.
-async fn listen(output: PipeReader, tail: &mut Tail) {
+async fn listen(output: PipeReader, tail: &mut OutputTail) {
     let Ok(mut output) = pipe::Receiver::from_owned_fd(OwnedFd::from(output)) else {
         return;
     };

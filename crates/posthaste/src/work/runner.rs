@@ -157,7 +157,7 @@ impl Runner {
         self.busy.fetch_sub(1, Ordering::SeqCst);
         self.make_room(run.which);
         if let Some(probe) = &self.probe {
-            probe.note(&run.ticket.job, &result);
+            probe.report_run(&run.ticket.job, &result);
         }
         run.ticket.may_be_completed = run.completed.load(Ordering::SeqCst);
         log_unhandled(&run.ticket.job, &result);

@@ -54,7 +54,7 @@ impl TestProbe {
         let _ = self.left.fetch_update(order, order, more);
     }
 
-    pub(crate) fn note(&self, job: &Arc<Job>, result: &RunResult) {
+    pub(crate) fn report_run(&self, job: &Arc<Job>, result: &RunResult) {
         let result = match result {
             RunResult::Returned(outcome) => Ok(outcome.clone()),
             RunResult::CompletedInTransaction => Ok(Outcome::Done),

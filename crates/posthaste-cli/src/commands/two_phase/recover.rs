@@ -15,9 +15,9 @@ use crate::signals::Signals;
 use crate::terminal::Terminal;
 
 /// The time without a change of state after which a transaction needs attention.
-const UNMOVED: Duration = Duration::from_secs(3600);
+const STUCK_AFTER: Duration = Duration::from_secs(3600);
 /// Time between two reports of such transactions.
-const NAME_EVERY: Duration = Duration::from_secs(600);
+const LOG_STUCK_EVERY: Duration = Duration::from_secs(600);
 
 /// Finish transactions that others have left open; any number of processes may do it
 #[derive(clap::Args)]
@@ -131,9 +131,9 @@ pub(super) async fn run(
         let is_long_running = || !stop.is_cancelled();
         let pass = async {
             let recovered = coordinator.recover_while(grace, is_long_running).await?;
-            let is_time = named.is_none_or(|named| named.elapsed() >= NAME_EVERY);
+            let is_time = named.is_none_or(|named| named.elapsed() >= LOG_STUCK_EVERY);
             let stuck = match is_time && is_long_running() {
-                true => coordinator.stuck(UNMOVED).await,
+                true => coordinator.stuck(STUCK_AFTER).await,
                 false => Ok(Vec::new()),
             };
             anyhow::Ok((is_time, Pass::new(recovered, stuck)))

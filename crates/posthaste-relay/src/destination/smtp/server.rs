@@ -26,9 +26,9 @@ const CONNECT: Duration = Duration::from_secs(10);
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Tls {
     Never,
-    WhereOffered,
-    Demanded,
-    FromTheStart,
+    Opportunistic,
+    Required,
+    Implicit,
 }
 
 pub(super) struct Server {
@@ -52,19 +52,19 @@ impl Server {
             .host_str()
             .filter(|host| !host.is_empty())
             .ok_or_else(wrong)?;
-        let user = credentials(&url).ok_or_else(wrong)?;
+        let user = credentials_from_url(&url).ok_or_else(wrong)?;
         let tls = match (url.scheme(), url.query()) {
-            ("smtps", None) => Tls::FromTheStart,
-            ("smtp", Some("tls=required")) => Tls::Demanded,
-            ("smtp", Some("tls=offered")) => Tls::WhereOffered,
+            ("smtps", None) => Tls::Implicit,
+            ("smtp", Some("tls=required")) => Tls::Required,
+            ("smtp", Some("tls=offered")) => Tls::Opportunistic,
             ("smtp", Some("tls=never")) => Tls::Never,
             // A password is sent unencrypted only if that is configured.
-            ("smtp", None) if user.is_some() => Tls::Demanded,
-            ("smtp", None) => Tls::WhereOffered,
+            ("smtp", None) if user.is_some() => Tls::Required,
+            ("smtp", None) => Tls::Opportunistic,
             _ => return Err(wrong()),
         };
         let port = match (tls, &user) {
-            (Tls::FromTheStart, _) => 465,
+            (Tls::Implicit, _) => 465,
             (_, Some(_)) => 587,
             (_, None) => 25,
         };
@@ -98,7 +98,7 @@ impl Server {
     async fn open(&self) -> Result<Session, (Failure, String)> {
         let lost = |reason| (Failure::Connect, reason);
         let parameters = match self.tls {
-            Tls::FromTheStart => Some(self.parameters().map_err(lost)?),
+            Tls::Implicit => Some(self.parameters().map_err(lost)?),
             _ => None,
         };
         let us = ClientId::default();
@@ -111,9 +111,9 @@ impl Server {
         );
         let mut connection = connection.await.map_err(|error| lost(describe(&error)))?;
         let encrypts = match self.tls {
-            Tls::Never | Tls::FromTheStart => false,
-            Tls::WhereOffered => connection.can_starttls(),
-            Tls::Demanded => true,
+            Tls::Never | Tls::Implicit => false,
+            Tls::Opportunistic => connection.can_starttls(),
+            Tls::Required => true,
         };
         if encrypts {
             let parameters = self.parameters().map_err(lost)?;
@@ -260,7 +260,7 @@ fn hidden(text: String, mail: &Mail) -> String {
 }
 
 /// Returns the user and password of a URL; the outer `None` if they cannot be decoded.
-fn credentials(url: &Url) -> Option<Option<Credentials>> {
+fn credentials_from_url(url: &Url) -> Option<Option<Credentials>> {
     let decoded = |text: &str| {
         let text = percent_decode_str(text).decode_utf8();
         text.ok().map(|text| text.into_owned())
@@ -285,25 +285,22 @@ mod tests {
     #[test]
     fn smtp_urls_select_the_connection_and_protect_passwords() {
         for (url, expected) in [
-            ("smtp://mail.example.com", (25, Tls::WhereOffered, false)),
+            ("smtp://mail.example.com", (25, Tls::Opportunistic, false)),
             (
                 "smtp://mail.example.com:2525",
-                (2525, Tls::WhereOffered, false),
+                (2525, Tls::Opportunistic, false),
             ),
-            ("smtp://a:b@mail.example.com", (587, Tls::Demanded, true)),
+            ("smtp://a:b@mail.example.com", (587, Tls::Required, true)),
             (
                 "smtp://a%40b:c@mail.example.com?tls=offered",
-                (587, Tls::WhereOffered, true),
+                (587, Tls::Opportunistic, true),
             ),
             (
                 "smtp://mail.example.com?tls=required",
-                (25, Tls::Demanded, false),
+                (25, Tls::Required, false),
             ),
             ("smtp://mail.example.com?tls=never", (25, Tls::Never, false)),
-            (
-                "smtps://a:b@mail.example.com",
-                (465, Tls::FromTheStart, true),
-            ),
+            ("smtps://a:b@mail.example.com", (465, Tls::Implicit, true)),
         ] {
             assert_eq!(read(url), Some(expected), "{url}");
         }

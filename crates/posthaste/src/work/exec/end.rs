@@ -34,7 +34,7 @@ impl End {
 }
 
 /// Decides the outcome of a command.
-pub(super) fn decide(end: End, output: &Tail) -> Result<Outcome, RetryLater> {
+pub(super) fn decide(end: End, output: &OutputTail) -> Result<Outcome, RetryLater> {
     let how = match end {
         End::Exited(0) => return Ok(Outcome::Done),
         End::Exited(DISCARD) => {
@@ -54,9 +54,9 @@ pub(super) fn decide(end: End, output: &Tail) -> Result<Outcome, RetryLater> {
 
 /// The end of a command's output.
 #[derive(Default)]
-pub(super) struct Tail(Vec<u8>);
+pub(super) struct OutputTail(Vec<u8>);
 
-impl Tail {
+impl OutputTail {
     pub(super) fn push(&mut self, bytes: &[u8]) {
         self.0.extend_from_slice(bytes);
         if self.0.len() > KEPT {
@@ -81,15 +81,15 @@ impl Tail {
 mod tests {
     use super::*;
 
-    fn tail(text: &str) -> Tail {
-        let mut tail = Tail::default();
+    fn tail(text: &str) -> OutputTail {
+        let mut tail = OutputTail::default();
         tail.push(text.as_bytes());
         tail
     }
 
     #[test]
     fn exit_code_0_completes_and_65_discards() {
-        let nothing = Tail::default();
+        let nothing = OutputTail::default();
         assert_eq!(decide(End::Exited(0), &tail("loud")), Ok(Outcome::Done));
         assert_eq!(
             decide(End::Exited(65), &tail("no such account\n")),
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn long_output_keeps_its_end() {
-        let mut tail = Tail::default();
+        let mut tail = OutputTail::default();
         for _ in 0..100_000 {
             tail.push("äöü".as_bytes());
         }

@@ -11,12 +11,12 @@ const FEW: i64 = 5;
 
 /// The time up to which deaths are logged.
 #[derive(Default)]
-pub(super) struct Deaths {
+pub(super) struct DeadJobs {
     /// By the server's clock, in microseconds.
     until: Option<i64>,
 }
 
-impl Deaths {
+impl DeadJobs {
     pub(super) async fn log(&mut self, link: &ReconnectingClient) {
         let Some((until, deaths)) = attempt!(link, deaths(self.until, FEW)) else {
             return;

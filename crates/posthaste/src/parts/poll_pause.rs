@@ -32,7 +32,7 @@ pub(crate) fn pause(idle: Duration, longest: Duration) -> Duration {
 
 /// The state of the notifications of one task.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Sleep {
+pub(crate) struct PollPause {
     /// Since when enqueues notify, as far as this worker knows.
     on_since: Option<Instant>,
     off_until: Option<Instant>,
@@ -41,7 +41,7 @@ pub(crate) struct Sleep {
     wanted: bool,
 }
 
-impl Sleep {
+impl PollPause {
     /// Returns the pause after an empty poll; `None`: until a notification comes or the watch finds
     /// something.
     pub(crate) fn pause(
@@ -143,7 +143,7 @@ impl NotifyCount {
 
 #[cfg(test)]
 mod tests {
-    use super::{LONGEST_OFF, NotifyCount, OFF, Sleep, pause};
+    use super::{LONGEST_OFF, NotifyCount, OFF, PollPause, pause};
     use std::time::{Duration, Instant};
 
     const LONGEST: Duration = Duration::from_millis(100);
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn idle_queues_without_a_notifier_are_polled_by_the_watch() {
-        let (mut sleep, now) = (Sleep::default(), Instant::now());
+        let (mut sleep, now) = (PollPause::default(), Instant::now());
         let short = sleep.pause(now, milliseconds(80), LONGEST, false);
         assert_eq!(short, Some(milliseconds(10)));
         assert_eq!(sleep.pause(now, HOUR, LONGEST, false), None);
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn the_polling_pause_grows_while_notifications_are_on() {
-        let (mut sleep, on_since) = (Sleep::default(), Instant::now());
+        let (mut sleep, on_since) = (PollPause::default(), Instant::now());
         assert_eq!(sleep.pause(on_since, HOUR, LONGEST, true), Some(LONGEST));
         assert!(sleep.is_wanted());
         sleep.turn_on(on_since);
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn queues_with_notifications_off_are_polled() {
-        let (mut sleep, now) = (Sleep::default(), Instant::now());
+        let (mut sleep, now) = (PollPause::default(), Instant::now());
         sleep.turn_on(now);
         sleep.turn_off(now);
         let soon = sleep.pause(now, HOUR, HOUR, true);
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn notification_pauses_grow_when_they_recur_quickly() {
-        let (mut sleep, mut now) = (Sleep::default(), Instant::now());
+        let (mut sleep, mut now) = (PollPause::default(), Instant::now());
         for expected in [100, 200, 400, 800, 1600, 2000, 2000].map(milliseconds) {
             sleep.turn_on(now);
             sleep.turn_off(now);

@@ -12,7 +12,7 @@ const SMALLEST: usize = 1_000;
 
 /// Adapts the limit to the current cost of claimed jobs on this server.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(super) struct ClaimSize {
     most: usize,
     /// The fixed time of a claim, mostly the round trip to the server. It increases slowly, because
     /// a round trip can become longer.
@@ -22,7 +22,7 @@ pub(super) struct Pace {
 /// Growth of the fixed time with each claim.
 const FORGETTING: f64 = 1.001;
 
-impl Default for Pace {
+impl Default for ClaimSize {
     fn default() -> Self {
         Self {
             most: LARGEST_CLAIM,
@@ -31,7 +31,7 @@ impl Default for Pace {
     }
 }
 
-impl Pace {
+impl ClaimSize {
     /// Returns the most jobs of the next claim, for a queue with this many known priorities.
     pub(super) fn limit(&self, priorities: usize) -> usize {
         if priorities > 1 {
@@ -62,7 +62,7 @@ mod tests {
     const ROUND_TRIP: Duration = Duration::from_millis(50);
 
     /// Makes this many claims of the largest size, and returns the limit after them.
-    fn after(claims: usize, pace: &mut Pace, per_job: Duration) -> usize {
+    fn after(claims: usize, pace: &mut ClaimSize, per_job: Duration) -> usize {
         for _ in 0..claims {
             let asked = pace.limit(2);
             let jobs = u32::try_from(asked).unwrap();
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn claims_shrink_while_their_jobs_take_long_and_grow_again_when_they_do_not() {
-        let mut pace = Pace::default();
+        let mut pace = ClaimSize::default();
         pace.took(5_000, 0, ROUND_TRIP);
         assert_eq!(pace.limit(1), LARGEST_CLAIM);
         assert_eq!(after(3, &mut pace, Duration::from_micros(2)), LARGEST_CLAIM);
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn round_trip_estimates_follow_a_slower_network() {
-        let mut pace = Pace::default();
+        let mut pace = ClaimSize::default();
         pace.took(5_000, 0, Duration::from_millis(1));
         let per_job = Duration::from_micros(1);
         assert_eq!(after(9, &mut pace, per_job), SMALLEST);
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn slow_small_claims_do_not_change_the_batch_size() {
-        let mut pace = Pace::default();
+        let mut pace = ClaimSize::default();
         pace.took(5_000, 0, ROUND_TRIP);
         pace.took(5_000, 5, ROUND_TRIP * 9);
         assert_eq!(pace.limit(2), LARGEST_CLAIM);

@@ -145,7 +145,7 @@ impl Supervisor {
                 .push(format!("{postponed} terminations wait for the next minute"));
         }
         for decision in plan.decisions {
-            let outcome = self.take(&decision).await;
+            let outcome = self.execute_step(&decision).await;
             act::log(&decision, &outcome);
             // A step that was not recorded is retried in the next pass.
             if !matches!(outcome, Outcome::Failed(_)) {
@@ -158,7 +158,7 @@ impl Supervisor {
         }
     }
 
-    async fn take(&self, decision: &Decision<'_>) -> Outcome {
+    async fn execute_step(&self, decision: &Decision<'_>) -> Outcome {
         if !self.policy.act {
             return Outcome::DryRun;
         }
@@ -167,7 +167,7 @@ impl Supervisor {
             .iter()
             .find(|one| one.name() == decision.seen.server);
         match (&self.recorder, server.and_then(Server::client)) {
-            (Some(recorder), Some(client)) => act::take(recorder, client, decision).await,
+            (Some(recorder), Some(client)) => act::execute_step(recorder, client, decision).await,
             _ => Outcome::Failed("another process acts, or a connection is lost".to_owned()),
         }
     }

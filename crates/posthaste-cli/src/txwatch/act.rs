@@ -102,7 +102,11 @@ pub(super) async fn past(client: &Client) -> anyhow::Result<Vec<(Key, Step)>> {
     Ok(read.collect::<Result<_, tokio_postgres::Error>>()?)
 }
 
-pub(super) async fn take(recorder: &Client, server: &Client, decision: &Decision<'_>) -> Outcome {
+pub(super) async fn execute_step(
+    recorder: &Client,
+    server: &Client,
+    decision: &Decision<'_>,
+) -> Outcome {
     let number = match record(recorder, decision).await {
         Ok(number) => number,
         Err(error) => return Outcome::Failed(line(error)),

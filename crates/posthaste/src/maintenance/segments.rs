@@ -17,7 +17,7 @@ const MOVE_RUNNING: i32 = 200;
 const VERIFY: i32 = 10_000;
 
 #[derive(Default)]
-pub(super) struct Ring {
+pub(super) struct SegmentUpkeep {
     lanes_at: Option<Instant>,
     verified: Verified,
 }
@@ -29,7 +29,7 @@ struct Verified {
     batch: i64,
 }
 
-impl Ring {
+impl SegmentUpkeep {
     /// Rotates, seals and reclaims; if the ready log is full, moves the jobs that block this.
     /// Returns whether anything was done.
     pub(super) async fn turn(&mut self, leader: &Maintenance, holders: &mut Holders) -> bool {
