@@ -9,6 +9,7 @@ pub use crate::log_limit::{FEW, LogLimit};
 pub use crate::maintenance::duties::{DUTIES, Duty};
 pub use crate::settings::lacks_feature;
 pub use crate::store::holders::{holders, transactions};
+pub use crate::store::migrate::migrations_sql_with_mutations;
 pub use crate::store::milliseconds;
 pub use crate::store::parameter::{Kind, Parameter, typed};
 pub use crate::store::prose::Prose;

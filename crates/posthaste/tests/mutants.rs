@@ -1,23 +1,23 @@
-//! Broken variants of the store, made by exact replacement in its SQL. Each is run against the
-//! stress and, where it has one, against a scenario: a moment that the stress would meet only by
-//! luck, or not at all. One of the two must detect it. A replacement that no longer matches fails
-//! the run: a stale mutant proves nothing.
+//! Broken variants of the store, made by the mutations in its SQL (sql/README.md). Each is run
+//! against the stress and, where it has one, against a scenario: a moment that the stress would
+//! meet only by luck, or not at all. One of the two must detect it.
 
 mod gate;
 mod list;
 mod scenario;
 mod script;
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, stream};
-use posthaste_testkit::{PgServer, PgVersion, TestDb, connect};
+use posthaste::__private::migrations_sql_with_mutations;
+use posthaste_testkit::{PgServer, PgVersion, TestDb, connect, mutations};
 
 use crate::stress;
 use list::{MUTANTS, Mutant};
 use scenario::Scenario;
-use script::Edits;
 
 /// The timeout of a scenario, twice what any takes. A scenario that does not end proves nothing
 /// about a mutant.
@@ -32,12 +32,14 @@ enum Ended {
     Hung,
 }
 
-/// Runs a scenario against the store with these edits.
+/// Runs a scenario against the store, or against a mutant of it.
 ///
 /// # Panics
 /// If the store cannot be set up: then nothing was played, and nothing detected.
-async fn run(server: &PgServer, scenario: &Scenario, edits: Edits<'_>) -> Ended {
-    let script = script::edited(scenario.gates, edits).unwrap_or_else(|stale| panic!("{stale}"));
+async fn run(server: &PgServer, scenario: &Scenario, mutant: Option<&Mutant>) -> Ended {
+    let names = scenario.gates.iter().copied();
+    let names: Vec<&str> = names.chain(mutant.map(|mutant| mutant.name)).collect();
+    let script = script::mutated(&names).unwrap_or_else(|error| panic!("{error}"));
     let database = TestDb::empty(server).await.expect("a database");
     let client = connect(database.url()).await.expect("a connection");
     client.batch_execute(&script).await.unwrap_or_else(|error| {
@@ -67,7 +69,7 @@ fn described(error: &anyhow::Error) -> String {
 
 /// Fails if a scenario detects a failure in the unmodified store.
 async fn must_pass(server: &PgServer, scenario: &Scenario) {
-    match run(server, scenario, &[]).await {
+    match run(server, scenario, None).await {
         Ended::Passed => {}
         Ended::Noticed(how) => panic!("the store itself does not pass {}: {how}", scenario.name),
         Ended::Hung => panic!("the store itself hangs in {}", scenario.name),
@@ -93,11 +95,57 @@ async fn the_unmodified_store_passes_every_scenario_on_18() {
 }
 
 #[test]
-fn every_mutation_still_applies() {
+fn every_mutant_differs_from_the_store() {
+    let dense = |text: &str| text.split_whitespace().collect::<String>();
     for mutant in MUTANTS {
-        script::edited(mutant.scenario.gates, mutant.edits)
-            .unwrap_or_else(|stale| panic!("{}: {stale}", mutant.name));
+        let gates = mutant.scenario.gates;
+        let store = script::mutated(gates).unwrap();
+        let mutated = script::mutated(&[gates, &[mutant.name]].concat()).unwrap();
+        assert_ne!(dense(&mutated), dense(&store), "{}", mutant.name);
     }
+}
+
+#[test]
+fn every_mutation_belongs_to_a_mutant_or_a_scenario() {
+    let script = migrations_sql_with_mutations();
+    let mutants: BTreeSet<&str> = MUTANTS.iter().map(|mutant| mutant.name).collect();
+    assert_eq!(mutants.len(), MUTANTS.len(), "two mutants have one name");
+    assert_eq!(mutations::names(&script, "mutant"), mutants);
+    let gates = scenario::ALL.iter().flat_map(|scenario| scenario.gates);
+    let gates: BTreeSet<&str> = gates.copied().collect();
+    assert_eq!(mutations::names(&script, "gate"), gates);
+}
+
+#[test]
+fn users_get_the_schema_without_mutations() {
+    let script = migrations_sql_with_mutations();
+    let without = mutations::apply(&script, &[]).unwrap();
+    assert!(without == posthaste::migrations_sql());
+}
+
+/// A renamed function breaks a mutation that calls it, which no other quick test would notice.
+#[test]
+fn mutations_name_only_existing_functions_and_tables() {
+    let script = migrations_sql_with_mutations();
+    let store = format!("{}{}", gate::SQL, posthaste::migrations_sql());
+    let known: BTreeSet<&str> = names_in_schema(&store).collect();
+    let mut renamed = String::new();
+    for line in script.lines() {
+        for name in names_in_schema(line).filter(|name| !known.contains(name)) {
+            let created = format!("CREATE FUNCTION posthaste.{name}(");
+            if !script.contains(&created) {
+                let _ = writeln!(renamed, "posthaste.{name}: {}", line.trim());
+            }
+        }
+    }
+    assert!(renamed.is_empty(), "{renamed}");
+}
+
+/// Returns the names after `posthaste.`.
+fn names_in_schema(text: &str) -> impl Iterator<Item = &str> {
+    let ends = |one: char| !(one.is_ascii_alphanumeric() || one == '_');
+    let after = text.split("posthaste.").skip(1);
+    after.map(move |rest| rest.split(ends).next().unwrap_or_default())
 }
 
 /// Mutants that run at once: much of a run is waiting. The unmodified store has to pass under the
@@ -179,7 +227,7 @@ struct Run {
 impl Run {
     async fn of(server: &PgServer, mutant: &Mutant, scenario: &Scenario) -> Self {
         let started = Instant::now();
-        let ended = run(server, scenario, mutant.edits).await;
+        let ended = run(server, scenario, Some(mutant)).await;
         if let Ended::Noticed(how) = &ended {
             let name = mutant.name;
             assert!(

@@ -21,11 +21,11 @@
 mod account;
 mod child;
 mod database;
-mod edits;
 pub mod elastic;
 mod eventually;
 mod folder;
 mod look;
+pub mod mutations;
 mod pooler;
 mod ports;
 pub mod postgres;
@@ -38,7 +38,6 @@ mod watchdog;
 
 pub use child::{Child, command, is_alive};
 pub use database::{TestDb, connect};
-pub use edits::edited;
 pub use eventually::{eventually, reaches};
 pub use look::number;
 pub use postgres::{PgServer, PgVersion};

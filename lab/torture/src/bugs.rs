@@ -12,11 +12,9 @@ pub use played::Caught;
 
 /// A bug.
 pub struct Bug {
-    /// A description of what is broken.
+    /// A description of the bug; for a bug in the store, the name of its mutations in the SQL.
     pub name: &'static str,
-    /// Edits of the schema: a passage and its replacement; `@k@` is a slot's number.
-    pub edits: &'static [(&'static str, &'static str)],
-    /// The misbehavior of a process.
+    /// The misbehavior of a process; `None` for a bug in the store.
     pub misbehavior: Option<Misbehavior>,
     /// The processes that carry the jobs.
     pub processes: Processes,
@@ -32,203 +30,39 @@ pub struct Bug {
 
 /// All bugs.
 pub const BUGS: &[Bug] = &[
+    Bug::in_store("a copy of a store may work", &[Rule::Copied]).under(&[(Kind::Copy, 1)]),
+    Bug::in_store("promotion drops every seventh job", &[Rule::H1]),
+    Bug::in_store("every third retry is not scheduled", &[Rule::H1]),
+    Bug::in_store("the cursor steps back by a job", &[Rule::H4]),
+    Bug::in_store("every fifth completed job runs again", &[Rule::H4]),
+    Bug::in_store("a discarded job runs again", &[Rule::H4]),
+    Bug::in_store("no dead worker is found", &[Rule::H6, Rule::H1]).under(&[(Kind::Kill, 4)]),
+    Bug::in_store("rescue also takes the jobs of live workers", &[Rule::H4])
+        .under(&[(Kind::Kill, 2), (Kind::Termination, 10)]),
+    Bug::in_store("a dead-lettered job is not recorded", &[Rule::H1]),
     Bug::in_store(
-        "a copy works",
-        &[(
-            "WHEN p_known IS NOT NULL",
-            "WHEN true THEN true WHEN p_known IS NOT NULL",
-        )],
-        &[Rule::Copied],
-    )
-    .under(&[(Kind::Copy, 1)]),
-    Bug::in_store(
-        "a promoted job is dropped now and then",
-        &[(
-            "WHERE o.expires_at > v_now),",
-            "WHERE o.expires_at > v_now AND o.id % 7 <> 0),",
-        )],
-        &[Rule::H1],
-    ),
-    Bug::in_store(
-        "a retry is closed and forgotten",
-        &[(
-            "WHERE v.kind = 1 OR (v.kind = 8 AND j.crashes = 0);",
-            "WHERE (v.kind = 1 AND j.id % 3 > 0) OR (v.kind = 8 AND j.crashes = 0);",
-        )],
-        &[Rule::H1],
-    ),
-    Bug::in_store(
-        "the cursor steps back by a job",
-        &[(
-            "SELECT batch, lo, hi, to_xid, to_id, exhausted INTO w.batch",
-            "SELECT batch, lo, hi, to_xid, CASE WHEN batch % 3 = 0 THEN to_id - 1 \
-             ELSE to_id END, exhausted INTO w.batch",
-        )],
-        &[Rule::H4],
-    ),
-    Bug::in_store(
-        "a job that is done comes back",
-        &[(
-            "WHERE v.kind = 1 OR (v.kind = 8 AND j.crashes = 0);",
-            "WHERE v.kind = 1 OR (v.kind = 0 AND j.id % 5 = 0) OR (v.kind = 8 AND j.crashes = 0);",
-        )],
-        &[Rule::H4],
-    ),
-    Bug::in_store(
-        "a discarded job comes back",
-        &[(
-            "WHERE v.kind = 1 OR (v.kind = 8 AND j.crashes = 0);",
-            "WHERE v.kind IN (1, 2) OR (v.kind = 8 AND j.crashes = 0);",
-        )],
-        &[Rule::H4],
-    ),
-    Bug::in_store(
-        "nobody is rescued",
-        &[(
-            "UPDATE posthaste.worker SET stopped_at = coalesce(stopped_at, clock_timestamp()) \
-             WHERE id = p_worker AND beat = p_beat;\n  IF NOT FOUND THEN",
-            "IF true THEN",
-        )],
-        &[Rule::H6, Rule::H1],
-    )
-    .under(&[(Kind::Kill, 4)]),
-    Bug::in_store(
-        "the living lose their jobs with the dead",
-        &[(
-            "WHERE c.worker = p_worker AND (p_token IS NULL OR c.token = p_token)",
-            "WHERE (p_token IS NULL OR c.token = p_token)",
-        )],
-        &[Rule::H4],
-    )
-    .under(&[(Kind::Kill, 2), (Kind::Termination, 10)]),
-    Bug::in_store(
-        "what is kept is thrown away",
-        &[(
-            "WHERE v.kind = 2 ON CONFLICT (id) DO NOTHING;",
-            "WHERE v.kind = 2 AND false ON CONFLICT (id) DO NOTHING;",
-        )],
-        &[Rule::H1],
-    ),
-    Bug::in_store(
-        "a scheduled job with a key goes to the ready log at once",
-        &[(
-            "SELECT job, CASE WHEN scheduled_at > moment \
-             AND scheduled_at > posthaste.promote_horizon()",
-            "SELECT job, CASE WHEN unique_key IS NULL AND scheduled_at > moment \
-             AND scheduled_at > posthaste.promote_horizon()",
-        )],
+        "a scheduled job with a unique key is ready at once",
         &[Rule::Due],
     ),
+    Bug::in_store("a retry resets the number of attempts", &[Rule::Attempts]),
+    Bug::in_store("claims ignore the expiry of jobs", &[Rule::Due]),
+    Bug::in_store("a unique key is given twice", &[Rule::H2, Rule::Unique]),
+    Bug::in_store("a claim releases the unique key", &[Rule::Unique]),
+    Bug::in_store("a completed job keeps its unique key", &[Rule::H6]),
+    Bug::in_store("claims replace null in arguments by 0", &[Rule::H7]),
+    Bug::in_store("a confirmation is not recorded", &[Rule::H4]),
+    Bug::in_store("ordering keys are never taken", &[Rule::H5]),
+    Bug::in_store("the last job of a key comes first", &[Rule::H5, Rule::H6]),
+    Bug::in_store("the horizon is published late", &[Rule::Prompt]).while_idle(),
     Bug::in_store(
-        "a retry forgets its attempts",
-        &[(
-            "posthaste.reschedule_row(j, s.slot, v.due, b.attempt, 0::smallint, v.error) a",
-            "posthaste.reschedule_row(j, s.slot, v.due, 0, 0::smallint, v.error) a",
-        )],
-        &[Rule::Attempts],
-    ),
-    Bug::in_store(
-        "claims do not look at the end of a job's time",
-        &[(
-            "r.kwargs_bytes, r.expires_at <= clock_timestamp() FROM",
-            "r.kwargs_bytes, false FROM",
-        )],
-        &[Rule::Due],
-    ),
-    Bug::in_store(
-        "a second job gets a key that is taken",
-        &[(
-            "ON CONFLICT DO NOTHING;\n      EXIT WHEN FOUND;",
-            "ON CONFLICT DO NOTHING;\n      EXIT WHEN true;",
-        )],
-        &[Rule::H2, Rule::Unique],
-    ),
-    Bug::in_store(
-        "a key is let go when its job is claimed",
-        &[(
-            "INTO o_batch, o_last;\n  IF NOT o_mixed AND EXISTS (SELECT FROM \
-             posthaste.closed_unclaimed_@k@)",
-            "INTO o_batch, o_last;\n  DELETE FROM posthaste.unique_key u USING \
-             posthaste.batch_rows_@k@(o_batch, p_token) r WHERE u.id = r.id;\n  \
-             IF NOT o_mixed AND EXISTS (SELECT FROM posthaste.closed_unclaimed_@k@)",
-        )],
-        &[Rule::Unique],
-    ),
-    Bug::in_store(
-        "a key is never let go",
-        &[(
-            "WHERE v.kind = 0 AND u.key = j.unique_key AND u.id = j.id;",
-            "WHERE false AND u.key = j.unique_key AND u.id = j.id;",
-        )],
-        &[Rule::H6],
-    ),
-    Bug::in_store(
-        "arguments are written as text and back",
-        &[(
-            "r.kwargs\n    FROM posthaste.batch_rows_@k@(p_batch, p_token) r\n   WHERE NOT p_mixed",
-            "replace(r.kwargs::text, 'null', '0')::jsonb\n    \
-             FROM posthaste.batch_rows_@k@(p_batch, p_token) r\n   WHERE NOT p_mixed",
-        )],
-        &[Rule::H7],
-    ),
-    Bug::in_store(
-        "a confirmation is not heard",
-        &[(
-            "INSERT INTO posthaste.confirmed (id) VALUES (v_id) ON CONFLICT DO NOTHING;\n  END IF;",
-            "NULL;\n  END IF;",
-        )],
-        &[Rule::H4],
-    ),
-    Bug::in_store(
-        "a key that is taken counts as free",
-        &[(
-            "NOT EXISTS (SELECT FROM posthaste.ordering_position(k.key) s WHERE NOT s.is_free)",
-            "true",
-        )],
-        &[Rule::H5],
-    ),
-    Bug::in_store(
-        "the last job of an ordering key comes first",
-        &[(
-            "ORDER BY r.ordering_key, r.turn LIMIT 1",
-            "ORDER BY r.ordering_key DESC, r.turn DESC LIMIT 1",
-        )],
-        &[Rule::H5, Rule::H6],
-    ),
-    Bug::in_store(
-        "what is due is published late",
-        &[(
-            "v_now timestamptz := clock_timestamp();\n  v_until timestamptz;\n  v_due boolean;",
-            "v_now timestamptz := clock_timestamp() - interval '1500 ms';\n  \
-             v_until timestamptz;\n  v_due boolean;",
-        )],
-        &[Rule::Prompt],
-    )
-    .while_idle(),
-    Bug::in_store(
-        "a step back is not followed",
-        &[(
-            "RETURN posthaste.return_to_earlier_segment(v_now);",
-            "RETURN false;",
-        )],
+        "a clock step back is not published",
         &[Rule::Due, Rule::Attempts],
     )
     .clocked(&[(Kind::ClockStep, 2)]),
-    Bug::in_store(
-        "a back-off waits for a clock that was ahead",
-        &[(
-            "THEN t_lo + interval '1 hour' ELSE",
-            "THEN '-infinity'::timestamptz ELSE",
-        )],
-        &[Rule::Prompt],
-    )
-    .clocked(&[(Kind::ClockStep, 2)]),
-    Bug::in_store(
-        "a tick that was enqueued comes again",
-        &[("IF NOT p.made @> v_tick THEN", "IF true THEN")],
-        &[Rule::H4],
-    )
-    .clocked(&[(Kind::ClockStep, 2)]),
+    Bug::in_store("a retry waits by a clock that was ahead", &[Rule::Prompt])
+        .clocked(&[(Kind::ClockStep, 2)]),
+    Bug::in_store("a tick that was enqueued is enqueued again", &[Rule::H4])
+        .clocked(&[(Kind::ClockStep, 2)]),
     Bug::in_people(
         "work is acknowledged before it is done",
         Misbehavior::AcknowledgesFirst,
@@ -314,14 +148,14 @@ pub const BUGS: &[Bug] = &[
 ];
 
 impl Bug {
-    const fn in_store(
-        name: &'static str,
-        edits: &'static [(&'static str, &'static str)],
-        rules: &'static [Rule],
-    ) -> Self {
+    /// Whether the bug is in the store.
+    pub fn is_in_store(&self) -> bool {
+        self.misbehavior.is_none()
+    }
+
+    const fn in_store(name: &'static str, rules: &'static [Rule]) -> Self {
         Self {
             name,
-            edits,
             misbehavior: None,
             processes: Processes::Workers,
             pace: Pace::Busy,
@@ -338,7 +172,6 @@ impl Bug {
     ) -> Self {
         Self {
             name,
-            edits: &[],
             misbehavior: Some(misbehavior),
             processes: Processes::Workers,
             pace: Pace::Busy,

@@ -30,10 +30,21 @@ BEGIN
   o_n := v_extent.o_n; o_bytes := v_extent.o_bytes; o_mixed := v_extent.o_mixed;
   INSERT INTO posthaste.claim_0 (batch, worker, queue, priority, token, lo, hi, from_xid, from_id,
       to_xid, to_id, n, exhausted)
+  -- mutant: the batch number is drawn outside the lock:
+  --   | VALUES (coalesce(nullif(current_setting('test.drawn', true), '')::bigint,
+  --   |                  nextval('posthaste.batch_id')),
+  --   |         p_worker, p_queue, p_priority, p_token, w.lo, w.hi,
   VALUES (nextval('posthaste.batch_id'), p_worker, p_queue, p_priority, p_token, w.lo, w.hi,
           w.at_xid, w.at_id, v_extent.o_xid, v_extent.o_id, o_n,
+          -- mutant: a full batch marks its window as exhausted:
+          --   | o_bytes < p_bytes AND NOT p_expired)
+          -- mutant: a batch cut by bytes marks its window as exhausted:
+          --   | o_n < p_limit AND NOT p_expired)
           o_n < p_limit AND o_bytes < p_bytes AND NOT p_expired)
   RETURNING batch, exhausted AND w.is_fresh INTO o_batch, o_last;
+  -- bug: a claim releases the unique key (insert):
+  --   | DELETE FROM posthaste.unique_key u USING posthaste.batch_rows_0(o_batch, p_token) r
+  --   |  WHERE u.id = r.id;
   IF NOT o_mixed AND EXISTS (SELECT FROM posthaste.closed_unclaimed_0) THEN
     o_mixed := EXISTS (SELECT FROM posthaste.closed_unclaimed_0 e
         JOIN posthaste.batch_rows_0(o_batch, p_token) r ON (r.xid, r.id) = (e.xid, e.id));
@@ -53,6 +64,9 @@ BEGIN
   INSERT INTO posthaste.batch_split_0 (batch) VALUES (p_batch);
   WITH gone AS MATERIALIZED (
     SELECT r.* FROM posthaste.batch_rows_0(p_batch, p_token) r
+     -- gate: expiry reads a clock that is two hours ahead:
+     --   | WHERE r.expires_at <= clock_timestamp() + interval '2 hours'
+     --   |     AND NOT EXISTS (SELECT FROM posthaste.job_done_0 a
      WHERE r.expires_at <= clock_timestamp() AND NOT EXISTS (SELECT FROM posthaste.job_done_0 a
          WHERE a.xid = r.xid AND a.id = r.id)),
   closed AS (INSERT INTO posthaste.job_done_0 (xid, id, outcome) SELECT xid, id, 3 FROM gone)
@@ -68,8 +82,12 @@ CREATE OR REPLACE FUNCTION posthaste.batch_jobs_0(p_batch bigint, p_token uuid, 
 RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
   SELECT r.slot, p_batch, r.id, r.enqueued_at, r.scheduled_at, r.expires_at, r.priority, r.attempt,
          r.max_attempts, r.crashes,
+         -- bug: claims replace null in arguments by 0:
+         --   | r.name, r.tag, r.unique_key, r.ordering_key, r.trace,
+         --   | replace(r.kwargs::text, 'null', '0')::jsonb
          r.name, r.tag, r.unique_key, r.ordering_key, r.trace, r.kwargs
     FROM posthaste.batch_rows_0(p_batch, p_token) r
+   -- mutant: a claim hands out jobs it has just expired (2 lines):
    WHERE NOT p_mixed OR NOT EXISTS (SELECT FROM posthaste.job_done_0 a
        WHERE a.xid = r.xid AND a.id = r.id)
 $f$;
@@ -87,6 +105,7 @@ RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
     FROM (SELECT r.*, sum(128 + r.kwargs_bytes + octet_length(
                    concat(r.name, r.tag, r.unique_key, r.ordering_key, r.trace))) OVER () AS bytes
             FROM posthaste.batch_rows_0(p_batch, p_token) r) r
+   -- mutant: the answer size ignores job names: WHERE true
    WHERE r.bytes <= p_bytes
 $f$;
 -- end
@@ -103,7 +122,9 @@ RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
                    concat(r.name, r.tag, r.unique_key, r.ordering_key, r.trace)) AS bytes
             FROM posthaste.claim_0 c JOIN posthaste.ready_0 r
               ON (r.queue, r.priority, r.xid, r.id) = (c.queue, c.priority, c.to_xid, c.to_id)
+           -- mutant: a fence token is reused: WHERE c.batch = p_batch) r
            WHERE c.batch = p_batch AND c.token = p_token) r
+   -- mutant: the answer size ignores job names: WHERE true
    WHERE r.bytes <= p_bytes
 $f$;
 -- end
@@ -155,6 +176,7 @@ DECLARE
   v_taken bigint := 0;
   v_slots integer[] := '{}'; v_batches bigint[] := '{}';
 BEGIN
+  -- mutant: claims run in REPEATABLE READ: IF false THEN
   IF current_setting('transaction_isolation') <> 'read committed' THEN
     RAISE EXCEPTION 'posthaste: claim needs READ COMMITTED, not %',
       current_setting('transaction_isolation')
@@ -185,11 +207,18 @@ BEGIN
     v_is_held := false;
     -- A single lane that is free is locked at once: a check before it would cost as much again. Of
     -- many the empty ones would stay locked while the others are claimed from.
+    -- gate: a claim checks for work before it locks the lane: IF false THEN
     IF cardinality(p_priorities) = 1 THEN
+      -- mutant: claims take no lane lock: v_is_held := true;
       v_is_held := pg_try_advisory_xact_lock(1885893475, posthaste.lane_key(p_queue, v_priority));
     END IF;
     IF NOT v_is_held THEN
       CONTINUE WHEN NOT posthaste.lane_has_work(p_queue, v_priority, p_worker);
+      -- mutant: claims take no lane lock: PERFORM 1;
+      -- mutant: the batch number is drawn outside the lock (insert):
+      --   | PERFORM set_config('test.drawn', nextval('posthaste.batch_id')::text, true);
+      -- gate: a claim waits before it locks the lane (insert):
+      --   | IF p_limit = 10 THEN PERFORM posthaste.gate(6); END IF;
       PERFORM posthaste.hold_lane(p_queue, v_priority);
     END IF;
     -- From here on nobody moves a job of the lane, and all slots are read as of one moment: what is
@@ -309,6 +338,9 @@ BEGIN
     RETURN;
   END IF;
   FOREACH v_priority IN ARRAY p_priorities LOOP
+    -- mutant: claims take no lane lock: PERFORM 1;
+    -- gate: a claim waits before it locks the lane (insert):
+    --   | IF p_limit = 10 THEN PERFORM posthaste.gate(6); END IF;
     PERFORM posthaste.hold_lane(p_queue, v_priority);
   END LOOP;
   RETURN QUERY

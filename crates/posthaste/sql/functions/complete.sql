@@ -32,12 +32,15 @@ BEGIN
       current_setting('transaction_isolation')
       USING ERRCODE = 'invalid_transaction_state';
   END IF;
+  -- mutant: a batch is closed while one of its jobs is being closed alone: IF false THEN
   IF NOT pg_try_advisory_xact_lock(1885893477, (p_batch % 2147483648)::integer) THEN
     RETURN false;
   END IF;
   INSERT INTO posthaste.batch_done_0 (batch, outcome)
   SELECT c.batch, p_outcome FROM posthaste.claim_0 c
+   -- mutant: a fence token is reused: WHERE c.batch = p_batch AND c.n = p_jobs
    WHERE c.batch = p_batch AND c.token = p_token AND c.n = p_jobs
+     -- mutant: a batch is closed although one of its jobs was closed alone:
      AND NOT EXISTS (SELECT FROM posthaste.batch_split_0 s WHERE s.batch = p_batch)
      AND NOT EXISTS (SELECT FROM posthaste.batch_done_0 w WHERE w.batch = p_batch);
   RETURN FOUND;
@@ -83,8 +86,11 @@ CREATE OR REPLACE FUNCTION posthaste.close_0(
 RETURNS SETOF posthaste.store LANGUAGE plpgsql AS $f$
 BEGIN
   PERFORM pg_advisory_xact_lock_shared(1885893477, (p_batch % 2147483648)::integer);
+  -- mutant: a job is closed alone after its batch was closed (2 lines):
+  --   | IF NOT EXISTS (SELECT FROM posthaste.claim_0 c
   IF EXISTS (SELECT FROM posthaste.batch_done_0 w WHERE w.batch = p_batch)
      OR NOT EXISTS (SELECT FROM posthaste.claim_0 c
+         -- mutant: a fence token is reused: WHERE c.batch = p_batch) THEN
          WHERE c.batch = p_batch AND c.token = p_token) THEN
     RETURN;
   END IF;
@@ -110,6 +116,8 @@ CREATE OR REPLACE FUNCTION posthaste.open_jobs_0(p_worker bigint, p_token uuid)
 RETURNS TABLE (batch bigint, token uuid, ids bigint[]) LANGUAGE sql STABLE AS $f$
   SELECT c.batch, c.token, array_agg(r.id ORDER BY r.id)
     FROM (SELECT c.batch, c.token FROM posthaste.claim_0 c
+           -- bug: rescue also takes the jobs of live workers:
+           --   | WHERE (p_token IS NULL OR c.token = p_token)
            WHERE c.worker = p_worker AND (p_token IS NULL OR c.token = p_token)
              AND NOT EXISTS (SELECT FROM posthaste.batch_done_0 w WHERE w.batch = c.batch)
                OFFSET 0) c,
@@ -154,6 +162,7 @@ BEGIN
       -- end
       ELSE v_closed := false;
     END CASE;
+    -- mutant: close_batches() does not check whether it closed anything: IF v_closed IS NULL THEN
     IF v_closed IS NOT TRUE THEN
       v_left := v_left || i;
     ELSIF v_keeps THEN
@@ -207,9 +216,13 @@ DECLARE
 BEGIN
   DELETE FROM posthaste.unique_key u USING unnest(p_jobs) j
     JOIN unnest(p_ids, p_kinds) v(id, kind) ON v.id = j.id
+   -- bug: a completed job keeps its unique key:
+   --   | WHERE false AND u.key = j.unique_key AND u.id = j.id;
    WHERE v.kind = 0 AND u.key = j.unique_key AND u.id = j.id;
   PERFORM posthaste.end_turns(array_agg(j.ordering_key), array_agg(j.turn))
      FROM unnest(p_jobs) j JOIN unnest(p_ids, p_kinds) v(id, kind) ON v.id = j.id
+       -- mutant: a completed job keeps its turn:
+       --   | WHERE v.kind = 99 AND j.turn IS NOT NULL HAVING count(*) > 0;
        WHERE v.kind = 0 AND j.turn IS NOT NULL HAVING count(*) > 0;
 
   INSERT INTO posthaste.store
@@ -219,15 +232,26 @@ BEGIN
         CASE WHEN u.kind = 8 THEN v_now ELSE coalesce(u.until, v_now + u.after) END AS due
             FROM unnest(p_ids, p_kinds, p_attempts, p_after, p_until, p_errors) u(id, kind, attempt,
                 after, until, error)) v ON v.id = j.id,
+    -- mutant: a retry checks only the clock: LATERAL (SELECT CASE WHEN v.due > v_now
     LATERAL (SELECT CASE WHEN v.due > v_now AND v.due > (SELECT posthaste.promote_horizon())
           THEN (SELECT posthaste.enter_scheduled())
                          ELSE (SELECT posthaste.enter_ready()) + posthaste.notify(j.queue,
                              (SELECT posthaste.listeners())) END) s(slot),
     -- While the clock is behind what the promoter published, nothing can wait until it is due: who
     -- cannot back off counts as no attempt.
+    -- mutant: each ineffective back-off counts an attempt:
+    --   | LATERAL (SELECT CASE WHEN false THEN j.attempt
     LATERAL (SELECT CASE WHEN s.slot < 6 AND v.due > clock_timestamp() THEN j.attempt
                          ELSE v.attempt END) b(attempt),
+    -- bug: a retry resets the number of attempts:
+    --   | posthaste.reschedule_row(j, s.slot, v.due, 0, 0::smallint, v.error) a
     posthaste.reschedule_row(j, s.slot, v.due, b.attempt, 0::smallint, v.error) a
+   -- mutant: a retry is closed but not scheduled: WHERE v.kind = 8 AND j.crashes = 0;
+   -- bug: every third retry is not scheduled:
+   --   | WHERE (v.kind = 1 AND j.id % 3 > 0) OR (v.kind = 8 AND j.crashes = 0);
+   -- bug: every fifth completed job runs again:
+   --   | WHERE v.kind = 1 OR (v.kind = 0 AND j.id % 5 = 0) OR (v.kind = 8 AND j.crashes = 0);
+   -- bug: a discarded job runs again: WHERE v.kind IN (1, 2) OR (v.kind = 8 AND j.crashes = 0);
    WHERE v.kind = 1 OR (v.kind = 8 AND j.crashes = 0);
 
   INSERT INTO posthaste.dead
@@ -237,6 +261,8 @@ BEGIN
         error) ON v.id = j.id,
     posthaste.reschedule_row(j, j.slot, attempt => v.attempt, error => v.error) a,
     posthaste.to_dead(a, v.state) d
+   -- bug: a dead-lettered job is not recorded:
+   --   | WHERE v.kind = 2 AND false ON CONFLICT (id) DO NOTHING;
    WHERE v.kind = 2 ON CONFLICT (id) DO NOTHING;
 
   -- A quarantined job that is given back stays quarantined: it was not seen to run alone.
@@ -342,6 +368,9 @@ BEGIN
     SELECT o.* FROM posthaste.open_jobs(p_worker, p_token) o UNION ALL
     -- By now a leader may have moved them there, as it does with whatever is open for long.
     SELECT (-1)::smallint, 0, p_token, array_agg(h.id) FROM posthaste.in_flight h
+     -- mutant: a lost claim is not searched in flight:
+     --   | WHERE h.worker = p_worker AND h.token = p_token AND h.state = 'awaiting'
+     --   |   HAVING count(*) > 0
      WHERE h.worker = p_worker AND h.token = p_token AND h.state = 'running' HAVING count(*) > 0
   LOOP
     v_jobs := v_jobs

@@ -52,6 +52,7 @@ BEGIN
       VALUES (v_in_flight.queue, v_in_flight.priority, v_in_flight.name, v_in_flight.tag,
         'completed_total', 1);
   ELSE
+    -- bug: a confirmation is not recorded: NULL;
     INSERT INTO posthaste.confirmed (id) VALUES (v_id) ON CONFLICT DO NOTHING;
   END IF;
   RETURN true;

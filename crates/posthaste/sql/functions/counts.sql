@@ -90,6 +90,7 @@ BEGIN
       FROM lane l,
         LATERAL posthaste.rows_after_0(l.queue, l.priority, l.p_lo, l.p_hi, l.p_xid, l.p_id,
           l.p_exhausted, l.end_xid, l.end_id) r
+     -- mutant: claims after a mark are not subtracted: WHERE false
      WHERE l.p_run IS NOT NULL
        AND posthaste.is_claimed(r.xid, r.id, l.lo, l.hi, l.at_xid, l.at_id, l.exhausted)
        AND posthaste.is_claimed(r.xid, r.id, l.m_lo, l.m_hi, l.m_xid, l.m_id, l.m_exhausted)

@@ -40,6 +40,7 @@ BEGIN
     g := greatest(posthaste.position('posthaste.ready_current'),
         posthaste.position('posthaste.ready_scan'));
     IF pg_try_advisory_xact_lock_shared(1885893473, g::integer) THEN
+      -- mutant: entering a segment does not check ready_scan: IF true THEN
       IF posthaste.position('posthaste.ready_scan') <= g THEN
         RETURN g % 4::bigint;
       END IF;
@@ -63,7 +64,9 @@ DECLARE
 BEGIN
   LOOP
     g := posthaste.position('posthaste.scheduled_current');
+    -- gate: enqueue waits after it has read scheduled_current (insert): PERFORM posthaste.gate(2);
     IF pg_try_advisory_xact_lock_shared(1885893474, g::integer) THEN
+      -- mutant: a scheduled segment is entered without checking again: IF true THEN
       IF posthaste.position('posthaste.scheduled_current') = g THEN
         PERFORM posthaste.notify('', posthaste.listeners());
         RETURN 6::bigint + g % 2::bigint;
@@ -85,6 +88,7 @@ END $f$;
 -- posthaste.return_to_earlier_segment() relies on, which the leader calls once it is notified here.
 CREATE OR REPLACE FUNCTION posthaste.promote_horizon() RETURNS timestamptz LANGUAGE plpgsql AS $f$
 DECLARE
+  -- gate: enqueue waits before it reads the horizon (insert): w integer := posthaste.gate(3);
   x xid8 := pg_current_xact_id();
   v_published bigint := pg_sequence_last_value('posthaste.promote_horizon'::regclass);
   v_until timestamptz := to_timestamp(v_published::double precision / 1000000::double precision);
@@ -156,6 +160,8 @@ BEGIN
          coalesce(expires_at, now() + interval '30 days'), tag, kwargs, bytes, max_attempts,
          trace
     FROM (SELECT pg_sequence_last_value('posthaste.ready_current'::regclass) AS g,
+                 -- gate: enqueue waits after it has read ready_current (insert):
+                 --   | posthaste.gate(1),
                  CASE WHEN pg_sequence_last_value('posthaste.flags'::regclass) = 0
                      THEN coalesce(queue, 'default')
                      ELSE posthaste.resolve_queue_and_notify(queue, name,
@@ -165,7 +171,12 @@ BEGIN
      AND scheduled_at <= clock_timestamp()
      AND posthaste.is_valid(name, c.queue, tag, NULL, NULL, kwargs, bytes, 0, max_attempts,
          scheduled_at, coalesce(expires_at, scheduled_at), scheduled_at, trace)
+     -- mutant: enqueue() takes no shared lock: AND CASE WHEN true
      AND CASE WHEN pg_try_advisory_xact_lock_shared(1885893473, c.g::integer)
+              -- mutant: enqueue() does not check ready_scan: THEN true END
+              -- gate: enqueue waits before it writes the row:
+              --   | THEN pg_sequence_last_value('posthaste.ready_scan'::regclass)
+              --   |   <= c.g + 0 * posthaste.gate(6) END
               THEN pg_sequence_last_value('posthaste.ready_scan'::regclass) <= c.g END
   RETURNING r.id INTO job;
   RETURN coalesce(job,
@@ -215,6 +226,7 @@ BEGIN
     LOOP
       INSERT INTO posthaste.unique_key AS u (key, id) VALUES (unique_key, job)
         ON CONFLICT DO NOTHING;
+      -- bug: a unique key is given twice: EXIT WHEN true;
       EXIT WHEN FOUND;
       -- Whatever the collation of the given column is.
       SELECT u.id INTO holder FROM posthaste.unique_key u
@@ -228,6 +240,10 @@ BEGIN
                                enqueued_at, tag, unique_key, kwargs, kwargs_bytes, max_attempts,
                                ordering_key, own_queue, own_priority, trace)
   SELECT job,
+         -- mutant: enqueue() checks only the clock: CASE WHEN scheduled_at > moment
+         -- bug: a scheduled job with a unique key is ready at once:
+         --   | CASE WHEN unique_key IS NULL AND scheduled_at > moment
+         --   |        AND scheduled_at > posthaste.promote_horizon()
          CASE WHEN scheduled_at > moment AND scheduled_at > posthaste.promote_horizon()
                AND scheduled_at > now()
       THEN posthaste.enter_scheduled()

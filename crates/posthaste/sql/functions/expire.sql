@@ -21,12 +21,16 @@ BEGIN
      WHERE r.queue = p_queue AND r.priority = p_priority
        AND r.xid >= coalesce(pg_snapshot_xmin(c.lo), '0')
        AND CASE WHEN p_ids IS NULL THEN r.expires_at <= clock_timestamp()
+           -- gate: expiry reads a clock that is two hours ahead (insert): + interval '2 hours'
            ELSE r.id = ANY (p_ids) END
        AND NOT EXISTS (SELECT FROM posthaste.job_done_0 a WHERE a.xid = r.xid AND a.id = r.id)
        AND posthaste.is_claimed(r.xid, r.id, c.lo, c.hi, c.to_xid, c.to_id, c.exhausted) IS NOT TRUE
      LIMIT p_limit),
+  -- mutant: expiry does not mark closed rows:
   marked AS (INSERT INTO posthaste.closed_unclaimed_0 (xid, id) SELECT xid, id FROM gone),
   noted AS (INSERT INTO posthaste.left_0 (xid, id, queue, priority, name, tag) SELECT xid, id,
+      -- mutant: closing an unclaimed job is not counted:
+      --   | queue, priority, name, tag FROM gone WHERE false),
       queue, priority, name, tag FROM gone WHERE queue <> ''),
   closed AS (INSERT INTO posthaste.job_done_0 (xid, id, outcome) SELECT xid, id,
       CASE WHEN p_ids IS NULL THEN 3 ELSE 9 END FROM gone)
@@ -59,6 +63,7 @@ BEGIN
                      FROM posthaste.claim_0 ORDER BY queue, priority, batch DESC) c ON (c.queue,
                        c.priority) = (r.queue, r.priority)
        WHERE r.expires_at <= clock_timestamp()
+         -- gate: expiry reads a clock that is two hours ahead (insert): + interval '2 hours'
          AND NOT EXISTS (SELECT FROM posthaste.job_done_0 a WHERE a.xid = r.xid AND a.id = r.id)
          AND posthaste.is_claimed(r.xid, r.id, c.lo, c.hi, c.to_xid, c.to_id,
              c.exhausted) IS NOT TRUE) lane
@@ -120,6 +125,9 @@ BEGIN
   noted AS (
     INSERT INTO posthaste.left_6 (queue, priority, name, tag, what, jobs)
     SELECT coalesce(own_queue, queue), coalesce(own_priority, priority), name, tag, w.what, count(*)
+      -- mutant: promotion is not counted:
+      --   | FROM gone, posthaste.wait_kind(scheduled_at, attempt) w(what) WHERE false
+      --   |  GROUP BY 1, 2, 3, 4, 5),
       FROM gone, posthaste.wait_kind(scheduled_at, attempt) w(what) GROUP BY 1, 2, 3, 4, 5),
   sent AS (
     INSERT INTO posthaste.store

@@ -26,6 +26,8 @@ RETURNS void LANGUAGE sql AS $f$
   INSERT INTO posthaste.finished
   SELECT f.*
     FROM (SELECT c.worker FROM posthaste.claim_0 c JOIN posthaste.queue q ON q.name = c.queue
+                    -- mutant: a fence token is reused:
+                    --   | WHERE c.batch = p_batch AND q.keep IS NOT NULL
                     WHERE c.batch = p_batch AND c.token = p_token AND q.keep IS NOT NULL
                       OFFSET 0) c,
                   LATERAL posthaste.batch_rows_0(p_batch, p_token) r,
@@ -67,6 +69,7 @@ BEGIN
     -- repeat: slots 0..5
     WHEN 0 /*slot*/ THEN
       v_worker := (SELECT c.worker FROM posthaste.claim_0 c
+        -- mutant: a fence token is reused: WHERE c.batch = p_batch);
         WHERE c.batch = p_batch AND c.token = p_token);
     -- end
     ELSE NULL;

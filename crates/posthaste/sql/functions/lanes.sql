@@ -134,6 +134,8 @@ BEGIN
     RETURN QUERY SELECT r.* FROM posthaste.batch_rows_0(v_batch, v_token) r
                   WHERE NOT EXISTS (SELECT FROM posthaste.job_done_0 k
                       WHERE k.xid = r.xid AND k.id = r.id);
+    -- mutant: moving to the overflow closes no rows:
+    --   | INSERT INTO posthaste.batch_done_0 (batch, outcome) SELECT v_batch, 5 WHERE false;
     INSERT INTO posthaste.batch_done_0 (batch, outcome) VALUES (v_batch, 5);
   END IF;
 END $f$;

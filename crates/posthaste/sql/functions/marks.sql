@@ -28,6 +28,8 @@ CREATE OR REPLACE FUNCTION posthaste.mark_passed(
   max_xid xid8, max_id bigint, hi pg_snapshot, c_lo pg_snapshot, c_hi pg_snapshot, c_xid xid8,
   c_id bigint, c_exhausted boolean)
 RETURNS boolean LANGUAGE sql STABLE AS $f$
+  -- mutant: a mark is used before claims have passed it:
+  --   | SELECT (c_exhausted OR (max_xid, max_id) <= (c_xid, c_id))
   SELECT ((c_exhausted OR (max_xid, max_id) <= (c_xid, c_id)) AND posthaste.is_subset(hi, c_hi))
     OR posthaste.is_subset(hi, c_lo)
 $f$;
@@ -130,6 +132,8 @@ BEGIN
     v_step := greatest(p_step, 8 * cardinality(m.jobs));
     WITH next AS MATERIALIZED (
       SELECT * FROM (
+        -- mutant: counting ignores late commits:
+        --   | SELECT late.* FROM unnest(w.late[1:0]) p, LATERAL (
         SELECT late.* FROM unnest(w.late) p, LATERAL (
           SELECT r.xid, r.id, r.name, r.tag FROM posthaste.ready_0 r
            WHERE r.queue = p_queue AND r.priority = p_priority AND r.xid = p
@@ -138,6 +142,8 @@ BEGIN
         UNION ALL
         (SELECT r.xid, r.id, r.name, r.tag FROM posthaste.ready_0 r
           WHERE r.queue = p_queue AND r.priority = p_priority
+            -- mutant: windows end at xmin:
+            --   | AND (r.xid, r.id) > (w.from_xid, w.from_id) AND r.xid < pg_snapshot_xmin(w.hi)
             AND (r.xid, r.id) > (w.from_xid, w.from_id) AND r.xid < pg_snapshot_xmax(w.hi)
             AND pg_visible_in_snapshot(r.xid, w.hi)
           ORDER BY r.queue, r.priority, r.xid, r.id LIMIT v_step)
@@ -237,6 +243,8 @@ RETURNS void LANGUAGE sql AS $f$
     LATERAL (SELECT max(c.batch) AS batch, count(*) AS n FROM posthaste.claim_0 c
               WHERE c.queue = l.queue AND c.priority = l.priority
                 AND c.batch > coalesce(mark.batch, 0) OFFSET 0) last,
+    -- mutant: a mark omits open batches:
+    --   | LATERAL (SELECT coalesce((array_agg(b.batch))[1:0], '{}') AS open
     LATERAL (SELECT coalesce(array_agg(b.batch), '{}') AS open
                FROM posthaste.possibly_open_0(l.queue, l.priority) b(batch)
               WHERE EXISTS (SELECT FROM posthaste.claim_0 c,

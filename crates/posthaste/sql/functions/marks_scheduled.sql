@@ -72,6 +72,8 @@ BEGIN
     SELECT r.xid, r.scheduled_at, r.id, coalesce(r.own_queue, r.queue) AS queue,
            coalesce(r.own_priority, r.priority) AS priority, r.name, r.tag,
            posthaste.wait_kind(r.scheduled_at, r.attempt) AS what FROM (
+      -- mutant: scheduled jobs of late commits are not counted:
+      --   | SELECT late.* FROM (SELECT '1'::xid8 AS p WHERE false) p, LATERAL (
       SELECT late.* FROM pg_snapshot_xip(n.lo) p, LATERAL (
         SELECT r.* FROM posthaste.scheduled_6 r WHERE r.xid = p AND pg_visible_in_snapshot(p, n.hi)
            AND (r.xid, r.scheduled_at, r.id) > (n.at_xid, n.at_due, n.at_id)

@@ -37,6 +37,7 @@ RETURNS SETOF posthaste.place LANGUAGE sql STABLE AS $f$
      AND posthaste.promoted(r.xid, r.scheduled_at, r.id, p.t_lo, p.t_hi, p.lo, p.hi, p.at_xid,
          p.at_due, p.at_id, p.late_done, p.exhausted)
          IS NOT TRUE
+   -- mutant: the last job of a key comes first: ORDER BY r.ordering_key DESC, r.turn DESC LIMIT 1
    ORDER BY r.ordering_key, r.turn LIMIT 1
 $f$;
 -- end
@@ -46,6 +47,7 @@ $f$;
 CREATE OR REPLACE FUNCTION posthaste.begin_6(p_places posthaste.place[])
 RETURNS void LANGUAGE sql AS $f$
   INSERT INTO posthaste.closed_unclaimed_6 (xid, id, outcome) SELECT u.xid, u.id, 1
+    -- mutant: a job that begins its turn also keeps waiting: FROM unnest(p_places) u WHERE false;
     FROM unnest(p_places) u WHERE u.slot = 6 /*slot*/;
   INSERT INTO posthaste.store
   SELECT a.*
@@ -144,6 +146,7 @@ BEGIN
           ORDER BY u.n) o),
   free AS MATERIALIZED (
     SELECT k.key FROM (SELECT DISTINCT n.key FROM numbered n) k
+     -- mutant: ordering keys are never taken: WHERE true),
      WHERE NOT EXISTS (SELECT FROM posthaste.ordering_position(k.key) s WHERE NOT s.is_free)),
   placed AS MATERIALIZED (
     SELECT n.*, n.key IN (SELECT f.key FROM free f)
@@ -197,9 +200,11 @@ BEGIN
                                         SELECT * FROM posthaste.next_blocked_7(e.key, e.turn)
                                           WHERE v_seven) w ORDER BY w.turn LIMIT 1) n ON true
    WHERE EXISTS (SELECT FROM posthaste.ordering_position(e.key) s
+                  -- mutant: any job's end ends the turn: WHERE NOT s.is_free);
                   WHERE s.turn = e.turn AND NOT s.is_free);
   IF v_keys IS NOT NULL THEN
     PERFORM posthaste.begin_6(v_next), posthaste.begin_7(v_next);
+    -- mutant: turns are not counted:
     PERFORM posthaste.count_left(v_next);
     PERFORM posthaste.note_turns(v_keys, v_turns, v_free);
   END IF;

@@ -17,6 +17,8 @@ DECLARE
 BEGIN
   SELECT * INTO p FROM posthaste.periodic
    WHERE name = p_name AND schedule = p_schedule AND time_zone = p_zone
+     -- mutant: a tick is enqueued twice: AND true FOR UPDATE SKIP LOCKED;
+     -- mutant: a tick ignores a concurrent leader: AND next_at IS NOT DISTINCT FROM p_at;
      AND next_at IS NOT DISTINCT FROM p_at FOR UPDATE SKIP LOCKED;
   IF NOT FOUND THEN
     RETURN 0;
@@ -29,6 +31,7 @@ BEGIN
                               ORDER BY u.part DESC LIMIT 16) m) END
    WHERE name = p_name;
   FOREACH v_tick IN ARRAY p_ticks LOOP
+    -- bug: a tick that was enqueued is enqueued again: IF true THEN
     IF NOT p.made @> v_tick THEN
       PERFORM posthaste.enqueue(p.job, p.kwargs, p.queue, p.priority, v_tick,
                                 greatest(v_tick, clock_timestamp()) + interval '30 days', p.tag,

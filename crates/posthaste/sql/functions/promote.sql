@@ -17,6 +17,8 @@ CREATE OR REPLACE FUNCTION posthaste.skewed_until(
   t_lo timestamptz, t_hi timestamptz, moment timestamptz)
 RETURNS timestamptz LANGUAGE sql IMMUTABLE AS $f$
   SELECT CASE WHEN t_hi = 'infinity' AND t_lo > moment + interval '1 s' AND t_lo < 'infinity'
+              -- mutant: a retry waits by a clock that was ahead:
+              --   | THEN '-infinity'::timestamptz ELSE '-infinity' END
               THEN t_lo + interval '1 hour' ELSE '-infinity' END
 $f$;
 
@@ -35,6 +37,8 @@ DECLARE
   v_next xid8;
 BEGIN
   SELECT r.xid INTO v_next FROM posthaste.scheduled_6 r
+   -- mutant: promotion trusts a snapshot's list of running transactions:
+   --   | WHERE false ORDER BY r.xid LIMIT 1;
    WHERE r.xid >= greatest(pg_snapshot_xmax(p_lo), p_at) AND r.xid < p_bound ORDER BY r.xid LIMIT 1;
   WHILE v_next IS NOT NULL LOOP
     IF pg_visible_in_snapshot(v_next, p_hi) THEN
@@ -79,6 +83,8 @@ BEGIN
   END IF;
   c.t_lo := c.t_hi; c.lo := c.hi; c.lo_bound := c.hi_bound; c.at_xid := '0';
   c.at_due := '-infinity'; c.at_id := 0; c.late_done := false;
+  -- mutant: promotion reads up to the clock instead of the published time:
+  --   | c.t_hi := CASE WHEN p_final THEN 'infinity' ELSE greatest(clock_timestamp(), c.t_hi) END;
   c.t_hi := CASE WHEN p_final THEN 'infinity' ELSE greatest(v_until, c.t_hi) END;
   -- v_until was published to enqueuers, and scheduled_current had left a final segment, before this
   -- transaction got its xid: later transactions knew both.
@@ -100,11 +106,14 @@ DECLARE
   v_rows bigint := 0;
   v_last record;
 BEGIN
+  -- mutant: promotion ignores late commits: v_late := '{}';
   v_late := posthaste.late_transactions_6(c.lo, c.hi, c.lo_bound, c.at_xid);
   IF cardinality(v_late) > 0 THEN
     WITH due AS MATERIALIZED (
       SELECT r.* FROM unnest(v_late) x, LATERAL (
           SELECT * FROM posthaste.scheduled_6 r WHERE r.xid = x AND r.scheduled_at <= c.t_lo
+             -- mutant: late promotion pages by time alone (3 lines):
+             --   | AND r.scheduled_at > CASE WHEN x = c.at_xid THEN c.at_due ELSE '-infinity' END
              AND (r.scheduled_at, r.id) > (CASE WHEN x = c.at_xid THEN c.at_due
                    ELSE '-infinity' END,
                                            CASE WHEN x = c.at_xid THEN c.at_id ELSE 0 END)
@@ -118,6 +127,9 @@ BEGIN
       INSERT INTO posthaste.left_6 (queue, priority, name, tag, what, jobs)
       SELECT coalesce(o.own_queue, o.queue), coalesce(o.own_priority, o.priority), o.name, o.tag,
              w.what, count(*)
+        -- mutant: promotion is not counted:
+        --   | FROM open o, posthaste.wait_kind(o.scheduled_at, o.attempt) w(what) WHERE false
+        --   |  GROUP BY 1, 2, 3, 4, 5),
         FROM open o, posthaste.wait_kind(o.scheduled_at, o.attempt) w(what) GROUP BY 1, 2, 3, 4, 5),
     live AS (
       INSERT INTO posthaste.store
@@ -129,12 +141,14 @@ BEGIN
                                   THEN o.scheduled_at - (c.t_lo - v_now)
                                   ELSE o.scheduled_at END AS due) w,
              LATERAL (SELECT CASE WHEN w.due > v_now
+                   -- mutant: a carry-over checks only the clock:
                    AND w.due > (SELECT posthaste.promote_horizon())
                                   THEN (SELECT posthaste.enter_scheduled())
                                     ELSE (SELECT posthaste.enter_ready())
                                     + posthaste.notify(o.queue, (SELECT posthaste.listeners()))
                                     END) s(slot),
              posthaste.reschedule_row(o, s.slot, w.due) a
+       -- bug: promotion drops every seventh job: WHERE o.expires_at > v_now AND o.id % 7 <> 0),
        WHERE o.expires_at > v_now),
     gone AS (
       INSERT INTO posthaste.dead
@@ -167,6 +181,8 @@ DECLARE
 BEGIN
   WITH due AS MATERIALIZED (
     SELECT r.* FROM posthaste.scheduled_6 r
+     -- mutant: promotion pages by time alone:
+     --   | WHERE r.scheduled_at > c.at_due AND r.scheduled_at <= c.t_hi
      WHERE (r.scheduled_at, r.id) > (c.at_due, c.at_id) AND r.scheduled_at <= c.t_hi
        AND pg_visible_in_snapshot(r.xid, c.hi)
      ORDER BY r.scheduled_at, r.id LIMIT p_limit),
@@ -178,6 +194,9 @@ BEGIN
       INSERT INTO posthaste.left_6 (queue, priority, name, tag, what, jobs)
       SELECT coalesce(o.own_queue, o.queue), coalesce(o.own_priority, o.priority), o.name, o.tag,
              w.what, count(*)
+        -- mutant: promotion is not counted:
+        --   | FROM open o, posthaste.wait_kind(o.scheduled_at, o.attempt) w(what) WHERE false
+        --   |  GROUP BY 1, 2, 3, 4, 5),
         FROM open o, posthaste.wait_kind(o.scheduled_at, o.attempt) w(what) GROUP BY 1, 2, 3, 4, 5),
     live AS (
       INSERT INTO posthaste.store
@@ -189,12 +208,14 @@ BEGIN
                                   THEN o.scheduled_at - (c.t_lo - v_now)
                                   ELSE o.scheduled_at END AS due) w,
              LATERAL (SELECT CASE WHEN w.due > v_now
+                   -- mutant: a carry-over checks only the clock:
                    AND w.due > (SELECT posthaste.promote_horizon())
                                   THEN (SELECT posthaste.enter_scheduled())
                                     ELSE (SELECT posthaste.enter_ready())
                                     + posthaste.notify(o.queue, (SELECT posthaste.listeners()))
                                     END) s(slot),
              posthaste.reschedule_row(o, s.slot, w.due) a
+       -- bug: promotion drops every seventh job: WHERE o.expires_at > v_now AND o.id % 7 <> 0),
        WHERE o.expires_at > v_now),
     gone AS (
       INSERT INTO posthaste.dead
@@ -255,6 +276,7 @@ BEGIN
     PERFORM posthaste.truncate_scheduled(7 - (v_current % 2)::integer);
     RETURN false;
   END IF;
+  -- mutant: a clock step back continues in the same slot:
   PERFORM setval('posthaste.scheduled_current', v_current + 1);
   PERFORM setval('posthaste.promote_horizon', greatest(0,
             floor(extract(epoch FROM p_now) * 1000000))::bigint);
@@ -268,6 +290,8 @@ CREATE OR REPLACE FUNCTION posthaste.publish_horizon() RETURNS boolean LANGUAGE 
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
+  -- bug: the horizon is published late:
+  --   | v_now timestamptz := clock_timestamp() - interval '1500 ms';
   v_now timestamptz := clock_timestamp();
   v_until timestamptz;
   v_due boolean;
@@ -278,6 +302,7 @@ BEGIN
   v_until :=
     to_timestamp(pg_sequence_last_value('posthaste.promote_horizon'::regclass) / 1000000.0);
   IF v_until > v_now + interval '1 s' THEN
+    -- mutant: a clock step back is not published: RETURN false;
     RETURN posthaste.return_to_earlier_segment(v_now);
   ELSIF v_until >= v_now THEN
     RETURN false;
@@ -295,6 +320,9 @@ BEGIN
   IF v_due OR clock_timestamp() - v_now > interval '2 ms'
      OR v_now - v_until > interval '1 min' THEN
     PERFORM set_config('synchronous_commit', 'off', true);
+    -- gate: publishing waits before it writes the horizon (insert):
+    --   | PERFORM pg_current_xact_id();
+    --   | PERFORM posthaste.gate(4);
     PERFORM setval('posthaste.promote_horizon', floor(extract(epoch FROM v_now) * 1000000)::bigint);
     RETURN true;
   END IF;

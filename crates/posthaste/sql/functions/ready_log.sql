@@ -20,6 +20,10 @@ BEGIN
         WHERE c.batch > p_batch AND c.batch <= v_last
              AND NOT EXISTS (SELECT FROM posthaste.batch_done_0 w WHERE w.batch = c.batch)
                OFFSET 0) c
+   -- mutant: truncation counts closed rows instead of comparing them (3 lines):
+   --   | WHERE (SELECT count(*) FROM posthaste.job_done_0)
+   --   |     < (SELECT sum(o.n) FROM posthaste.claim_0 o
+   --   |         WHERE NOT EXISTS (SELECT FROM posthaste.batch_done_0 w WHERE w.batch = o.batch))
    WHERE EXISTS (SELECT FROM posthaste.batch_rows_0(c.batch, c.token) r
                   WHERE NOT EXISTS (SELECT FROM posthaste.job_done_0 a
                       WHERE a.xid = r.xid AND a.id = r.id))
@@ -80,6 +84,7 @@ BEGIN
   IF v_holder IS NOT NULL THEN
     RETURN v_holder;
   END IF;
+  -- gate: truncation waits before it locks the slot (insert): PERFORM posthaste.gate(1);
   BEGIN
     LOCK TABLE posthaste.ready_0, posthaste.claim_0, posthaste.job_done_0,
       posthaste.closed_unclaimed_0, posthaste.batch_done_0, posthaste.batch_split_0,
@@ -124,6 +129,7 @@ BEGIN
      AND (p_lanes IS NULL OR NOT posthaste.has_lanes(v_slot::integer, p_lanes)) THEN
     RETURN 'small';
   END IF;
+  -- mutant: rotation does not check ready_low: IF false THEN
   IF v_current + 1 - pg_sequence_last_value('posthaste.ready_low'::regclass) >= 4 THEN
     RETURN 'full';
   END IF;
@@ -150,10 +156,12 @@ BEGIN
   IF v_scan >= pg_sequence_last_value('posthaste.ready_current'::regclass) THEN
     RETURN;
   END IF;
+  -- mutant: sealing takes no exclusive lock: IF false THEN
   IF NOT pg_try_advisory_xact_lock(1885893473, v_scan::integer) THEN
     o_blocker := posthaste.lock_holder('{}', 1885893473, v_scan);
     RETURN;
   END IF;
+  -- mutant: sealing does not check for unclaimed jobs: IF false THEN
   IF (SELECT l.o_queue FROM posthaste.pending_lane((v_scan % 4)::integer) l) IS NOT NULL THEN
     RETURN;
   END IF;
@@ -224,6 +232,7 @@ BEGIN
   END IF;
   SELECT v.o_batch, v.o_done INTO o_batch, v_done
     FROM posthaste.verify(v_slot, p_batch, p_batches) v;
+  -- mutant: truncation does not check for open jobs: IF false THEN
   IF NOT v_done THEN
     o_state := 'open';
     RETURN;

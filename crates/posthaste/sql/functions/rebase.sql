@@ -96,6 +96,7 @@ BEGIN
    WHERE w.stopped_at IS NULL AND posthaste.is_this_store(w.identity)
      AND w.seen_at BETWEEN clock_timestamp() - interval '1 min'
                        AND clock_timestamp() + interval '1 min' LIMIT 1;
+  -- mutant: adoption ignores a live worker: IF false THEN
   IF v_living IS NOT NULL AND NOT p_force THEN
     RAISE EXCEPTION 'posthaste: worker % is running', v_living
       USING ERRCODE = 'object_not_in_prerequisite_state',

@@ -46,7 +46,9 @@ BEGIN
     RETURN 0;
   END IF;
   PERFORM set_config('lock_timeout', '50ms', true);
+  -- bug: no dead worker is found (3 lines): IF true THEN
   UPDATE posthaste.worker SET stopped_at = coalesce(stopped_at, clock_timestamp())
+    -- mutant: rescue does not check the heartbeat again: WHERE id = p_worker;
     WHERE id = p_worker AND beat = p_beat;
   IF NOT FOUND THEN
     RETURN 0;

@@ -344,6 +344,7 @@ BEGIN
   -- After the insert: a session that locks workers out waits for this row, or this waits for it.
   o_refused := posthaste.enter_site(p_site, p_addresses, true);
   IF o_refused IS NOT NULL THEN
+    -- mutant: a refused worker is registered:
     DELETE FROM posthaste.worker WHERE id = o_worker;
     RETURN;
   END IF;

@@ -114,6 +114,8 @@ RETURNS SETOF posthaste.store LANGUAGE sql STABLE AS $f$
            CASE WHEN c.from_xid >= pg_snapshot_xmax(c.lo) THEN c.from_xid
                ELSE pg_snapshot_xmax(c.lo) END AS low_xid,
            CASE WHEN c.from_xid >= pg_snapshot_xmax(c.lo) THEN c.from_id ELSE -1 END AS low_id
+      -- mutant: a fence token is reused:
+      --   | FROM posthaste.claim_0 c WHERE c.batch = p_batch OFFSET 0) c,
       FROM posthaste.claim_0 c WHERE c.batch = p_batch AND c.token = p_token OFFSET 0) c,
   LATERAL (
     SELECT late.* FROM pg_snapshot_xip(c.lo) p, LATERAL (
@@ -128,6 +130,7 @@ RETURNS SETOF posthaste.store LANGUAGE sql STABLE AS $f$
     (SELECT r.* FROM posthaste.ready_0 r
         WHERE r.queue = c.queue AND r.priority = c.priority AND r.xid = c.low_xid
         AND r.id > c.low_id
+        -- mutant: a batch has no upper end (2 lines): AND c.low_xid <= c.to_xid
         AND r.id <= CASE WHEN c.low_xid < c.to_xid THEN 9223372036854775807
             WHEN c.low_xid = c.to_xid THEN c.to_id ELSE -1 END
         AND pg_visible_in_snapshot(r.xid, c.hi) OFFSET 0)
@@ -139,6 +142,7 @@ RETURNS SETOF posthaste.store LANGUAGE sql STABLE AS $f$
     UNION ALL
     (SELECT r.* FROM posthaste.ready_0 r
         WHERE r.queue = c.queue AND r.priority = c.priority AND r.xid = c.to_xid
+        -- mutant: a batch has no upper end: AND c.to_xid > c.low_xid
         AND c.to_xid > c.low_xid AND r.id <= c.to_id
         AND pg_visible_in_snapshot(r.xid, c.hi) OFFSET 0)
   ) r

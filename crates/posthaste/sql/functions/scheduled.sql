@@ -8,6 +8,7 @@ CREATE OR REPLACE FUNCTION posthaste.truncate_6() RETURNS text LANGUAGE plpgsql 
 DECLARE
   v_holder text;
 BEGIN
+  -- mutant: a scheduled slot with waiting jobs is truncated: IF false THEN
   IF NOT posthaste.is_promoted_6() THEN
     RETURN 'unpromoted';
   END IF;
@@ -24,6 +25,7 @@ BEGIN
   EXCEPTION WHEN lock_not_available THEN
     RETURN '';
   END;
+  -- mutant: turns are lost with their slot:
   PERFORM posthaste.carry_over_turns(6 /*slot*/);
   IF pg_relation_size('posthaste.scheduled_6') > 0 THEN TRUNCATE posthaste.scheduled_6; END IF;
   IF pg_relation_size('posthaste.promote_cursor_6') > 0 THEN TRUNCATE posthaste.promote_cursor_6;
@@ -180,6 +182,7 @@ BEGIN
     IF NOT posthaste.is_scheduled_spent(v_slot, p_spent, p_bytes) THEN
       RETURN;
     END IF;
+    -- mutant: a scheduled slot is entered again without being emptied: IF true THEN
     IF posthaste.is_empty(v_other) THEN
       PERFORM setval('posthaste.scheduled_current', v_current + 1);
       o_state := 'rotated';

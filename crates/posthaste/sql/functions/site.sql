@@ -19,9 +19,14 @@ CREATE OR REPLACE FUNCTION posthaste.is_own_site(
 RETURNS boolean LANGUAGE sql IMMUTABLE
 SET search_path = pg_catalog, pg_temp AS $f$
   SELECT CASE
+    -- mutant: site names are ignored: WHEN p_known IS NOT NULL AND p_here IS NOT NULL THEN true
+    -- bug: a copy of a store may work (insert): WHEN true THEN true
     WHEN p_known IS NOT NULL AND p_here IS NOT NULL THEN p_known = p_here
+    -- mutant: a process cannot follow its store: WHEN p_is_running THEN true
     WHEN p_is_running OR p_was_admitted THEN true
+    -- mutant: a cold copy counts as a restart: WHEN p_is_same_life THEN true
     WHEN p_is_same_life THEN p_is_known_address OR p_is_same_endpoint
+    -- mutant: any site name matches: ELSE p_is_known_address END
     ELSE p_known IS NULL AND p_here IS NULL AND p_is_known_address END
 $f$;
 
@@ -40,6 +45,12 @@ CREATE OR REPLACE FUNCTION posthaste.was_admitted(p_worker bigint, p_registered 
 RETURNS boolean LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp AS $f$
   SELECT EXISTS (SELECT FROM posthaste.worker w
+                  -- mutant: a process is recognized by its id alone:
+                  --   | WHERE w.id = p_worker AND w.stopped_at IS NULL)
+                  -- mutant: a process is recognized by its start time alone:
+                  --   | WHERE w.started_at = p_registered AND w.stopped_at IS NULL)
+                  -- mutant: a dead process is recognized:
+                  --   | WHERE w.id = p_worker AND w.started_at = p_registered)
                   WHERE w.id = p_worker AND w.started_at = p_registered AND w.stopped_at IS NULL)
 $f$;
 
@@ -56,8 +67,15 @@ SET search_path = pg_catalog, pg_temp AS $f$
       s.life = pg_sequence_last_value('posthaste.life'::regclass) AS is_same_life OFFSET 0) l
    -- A pool may not know its address: that proves no copy.
    WHERE NOT posthaste.is_own_site(s.name, p_site,
+           -- mutant: a failover loses the recorded address:
+           --   | false OR '{}' IN (s.addresses, p_addresses),
+           -- mutant: every address counts as known: true OR '{}' IN (s.addresses, p_addresses),
            s.addresses && p_addresses OR '{}' IN (s.addresses, p_addresses),
+           -- mutant: the server's start time is not compared: coalesce(l.is_same_life, false),
            coalesce(l.is_same_life AND s.started = pg_postmaster_start_time(), false),
+           -- mutant: servers without an address count as equal:
+           --   | coalesce(l.is_same_life, false),
+           --   | s.endpoint IS NOT DISTINCT FROM posthaste.endpoint(),
            coalesce(l.is_same_life, false), coalesce(s.endpoint = posthaste.endpoint(), false),
            posthaste.was_admitted(p_worker, p_registered))
      -- A template of databases in which nothing was worked belongs to no site.
@@ -82,6 +100,7 @@ SET search_path = pg_catalog, pg_temp AS $f$
              FROM (SELECT p_label, clock_timestamp() UNION ALL
                    SELECT k.label, k.noted_at
                      FROM unnest(s.refused, s.refused_at) k(label, noted_at)
+                    -- mutant: a refused site displaces another one: WHERE false
                     WHERE k.label <> p_label
                       AND k.noted_at > clock_timestamp() - interval '1 min'
                     ORDER BY 2 DESC LIMIT 16) n(label, noted_at))
@@ -104,7 +123,9 @@ BEGIN
   PERFORM posthaste.reset_replica_role();
   IF NOT posthaste.needs_rebase(false) THEN
     v_refused := posthaste.site_refusal(p_site, p_addresses, p_worker, p_registered);
+    -- mutant: a site refusal is ignored: IF false THEN
     IF v_refused IS NOT NULL THEN
+      -- mutant: a refused site is not noted:
       PERFORM posthaste.note_refused(posthaste.site_label(p_site, p_addresses));
       RETURN v_refused;
     END IF;
@@ -128,8 +149,11 @@ DECLARE
   v_life bigint := pg_sequence_last_value('posthaste.life'::regclass);
 BEGIN
   UPDATE posthaste.site s
+     -- mutant: the server's life is not recorded:
+     --   | SET name = coalesce(p_site, s.name), started = pg_postmaster_start_time(),
      SET name = coalesce(p_site, s.name), started = pg_postmaster_start_time(), life = v_life,
          endpoint = coalesce(posthaste.endpoint(), s.endpoint),
+         -- mutant: a new address is not recorded: addresses = (s.addresses
          addresses = (p_addresses
                        || ARRAY(SELECT a FROM unnest(s.addresses) WITH ORDINALITY k(a, n)
                                  WHERE a <> ALL (p_addresses) ORDER BY n))[1:32]
@@ -169,20 +193,25 @@ BEGIN
    WHERE w.stopped_at IS NULL AND w.identity = posthaste.session_identity()
      AND w.seen_at BETWEEN clock_timestamp() - interval '1 min'
                        AND clock_timestamp() + interval '1 min' LIMIT 1;
+  -- mutant: adoption ignores a live worker: IF false THEN
   IF v_living IS NOT NULL AND NOT p_force THEN
     RAISE EXCEPTION 'posthaste: worker % is running', v_living
       USING ERRCODE = 'object_not_in_prerequisite_state',
             HINT = 'Stop all workers first. A killed worker counts as running for one minute.';
   END IF;
+  -- mutant: adoption keeps the original's workers alive:
   UPDATE posthaste.worker SET stopped_at = clock_timestamp() WHERE stopped_at IS NULL;
   DELETE FROM posthaste.leader;
   UPDATE posthaste.store_identity
      SET identity = posthaste.current_identity(), since = clock_timestamp();
+  -- mutant: adoption keeps the delivery ids (2 lines):
   PERFORM posthaste.begin_epoch(greatest(pg_sequence_last_value('posthaste.known_id'::regclass),
                                          posthaste.max_claimed_id()) + 1);
+  -- mutant: adoption keeps the site (2 lines):
   DELETE FROM posthaste.site;
   PERFORM posthaste.record_site(p_site, p_addresses);
   IF p_discard THEN
+    -- mutant: adoption discards nothing: o_discarded := 1;
     o_discarded := posthaste.discard_unfinished();
   END IF;
 END $f$;

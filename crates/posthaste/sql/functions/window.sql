@@ -28,6 +28,7 @@ DECLARE
   s pg_snapshot := pg_current_snapshot();
   own xid8 := pg_current_xact_id_if_assigned();
 BEGIN
+  -- mutant: a cursor treats its own transaction as finished: IF true THEN
   IF own IS NULL OR own >= pg_snapshot_xmax(s) THEN
     RETURN s;
   END IF;
@@ -49,6 +50,8 @@ BEGIN
     w.late := '{}';  -- no transaction was running
   ELSE
     w.late := ARRAY(SELECT p FROM pg_snapshot_xip(w.lo) p
+                     -- mutant: windows ignore transactions that were in progress:
+                     --   | WHERE false AND pg_visible_in_snapshot(p, w.hi)
                      WHERE p >= w.at_xid AND pg_visible_in_snapshot(p, w.hi)
                        AND pg_xact_status(p) IS DISTINCT FROM 'aborted');
   END IF;
@@ -72,8 +75,17 @@ RETURNS posthaste.lane_window LANGUAGE plpgsql AS $f$
 #variable_conflict use_column
 DECLARE
   w posthaste.lane_window;
+  -- mutant: the snapshot is taken before the cursor is read (insert):
+  --   | v_before pg_snapshot := coalesce(p_now, posthaste.cursor_snapshot());
   v_exhausted boolean;
 BEGIN
+  -- bug: the cursor steps back by a job:
+  --   | SELECT batch, lo, hi, to_xid, CASE WHEN batch % 3 = 0 THEN to_id - 1 ELSE to_id END,
+  --   |   exhausted INTO w.batch, w.lo, w.hi, w.at_xid,
+  -- gate: a slow claim waits before it reads the cursor (insert):
+  --   | IF 0 /*slot*/ < 4 AND current_setting('test.is_slow', true) = 'yes' THEN
+  --   |   PERFORM posthaste.gate(8);
+  --   | END IF;
   SELECT batch, lo, hi, to_xid, to_id, exhausted INTO w.batch, w.lo, w.hi, w.at_xid,
          w.at_id, v_exhausted
     FROM posthaste.claim_0 WHERE queue = p_queue AND priority = p_priority
@@ -82,21 +94,41 @@ BEGIN
     w.batch := 0; w.hi := '1:1:'; v_exhausted := true;
   END IF;
   IF v_exhausted THEN
+    -- mutant: windows ignore xids at or beyond xmax:
+    --   | RETURN posthaste.blind_0(
+    --   |   posthaste.next_window(w, coalesce(p_now, posthaste.cursor_snapshot())));
+    -- mutant: the snapshot is taken before the cursor is read:
+    --   | RETURN posthaste.next_window(w, v_before);
     RETURN posthaste.next_window(w, coalesce(p_now, posthaste.cursor_snapshot()));
   END IF;
   w.is_fresh := false;
+  -- mutant: windows ignore xids at or beyond xmax:
+  --   | RETURN posthaste.blind_0(posthaste.with_bounds(w));
   RETURN posthaste.with_bounds(w);
 END $f$;
 -- end
 
 -- Whether this window has unclaimed rows.
 -- repeat: slots 0..5
+-- mutant: windows ignore xids at or beyond xmax (insert):
+--   | CREATE FUNCTION posthaste.blind_0(w posthaste.lane_window)
+--   | RETURNS posthaste.lane_window LANGUAGE plpgsql AS $f$
+--   | BEGIN
+--   |   IF w.from_id = -1 THEN
+--   |     w.from_xid := greatest(w.from_xid, (SELECT c.xmin::text::xid8
+--   |       FROM posthaste.claim_0 c WHERE c.batch = w.batch));
+--   |   END IF;
+--   |   RETURN w;
+--   | END $f$;
 CREATE OR REPLACE FUNCTION posthaste.window_has_rows_0(
   p_queue text, p_priority integer, w posthaste.lane_window)
 RETURNS boolean LANGUAGE plpgsql AS $f$
 BEGIN
   IF EXISTS (SELECT FROM posthaste.ready_0 r
               WHERE r.queue = p_queue AND r.priority = p_priority
+                -- mutant: windows end at xmin:
+                --   | AND (r.xid, r.id) > (w.from_xid, w.from_id)
+                --   | AND r.xid < pg_snapshot_xmin(w.hi)
                 AND (r.xid, r.id) > (w.from_xid, w.from_id) AND r.xid < pg_snapshot_xmax(w.hi)
                 AND pg_visible_in_snapshot(r.xid, w.hi)) THEN
     RETURN true;
@@ -119,6 +151,7 @@ CREATE OR REPLACE FUNCTION posthaste.batch_extent_0(
   OUT o_mixed boolean)
 LANGUAGE plpgsql AS $f$
 DECLARE
+  -- mutant: windows end at xmin: v_end xid8 := pg_snapshot_xmin(w.hi);
   v_end xid8 := pg_snapshot_xmax(w.hi);
   v_hi pg_snapshot := w.hi;
   v_size bigint;
@@ -128,15 +161,20 @@ BEGIN
   FOR o_xid, o_id, v_size, v_expired IN
     SELECT * FROM (
       SELECT late.* FROM unnest(w.late) p, LATERAL (
+        -- bug: claims ignore the expiry of jobs: SELECT r.xid, r.id, r.kwargs_bytes, false
         SELECT r.xid, r.id, r.kwargs_bytes, r.expires_at <= clock_timestamp()
           FROM posthaste.ready_0 r
          WHERE r.queue = p_queue AND r.priority = p_priority AND r.xid = p
            AND r.id > CASE WHEN p = w.at_xid THEN w.at_id ELSE -1 END
              ORDER BY r.queue, r.priority, r.xid, r.id LIMIT p_limit) late
       UNION ALL
+      -- bug: claims ignore the expiry of jobs: (SELECT r.xid, r.id, r.kwargs_bytes, false
       (SELECT r.xid, r.id, r.kwargs_bytes, r.expires_at <= clock_timestamp()
           FROM posthaste.ready_0 r
         WHERE r.queue = p_queue AND r.priority = p_priority
+          -- mutant: the scan has only two bounds:
+          --   | AND r.xid >= w.from_xid AND (r.xid > w.from_xid OR r.id > w.from_id)
+          --   | AND r.xid < v_end
           AND (r.xid, r.id) > (w.from_xid, w.from_id) AND r.xid < v_end
           AND pg_visible_in_snapshot(r.xid, v_hi)
         ORDER BY r.queue, r.priority, r.xid, r.id LIMIT p_limit)
@@ -166,6 +204,7 @@ BEGIN
   IF NOT pg_try_advisory_xact_lock(1885893475, posthaste.lane_key(p_queue, p_priority)) THEN
     RETURN;
   END IF;
+  -- mutant: a slow scan moves the cursor without checking again: IF true THEN
   IF w.batch = (SELECT n.batch FROM posthaste.window_0(p_queue, p_priority, NULL) n) THEN
     INSERT INTO posthaste.claim_0 (batch, worker, queue, priority, token, lo, hi, from_xid, from_id,
         to_xid, to_id, n, exhausted)
@@ -221,6 +260,7 @@ BEGIN
     IF w.is_fresh THEN
       -- If an empty scan was slow (it read rows of an open or rolled-back bulk insert), the lane's
       -- cursor is moved past them, so that the next check does not read them again.
+      -- gate: a claim waits before it skips a window: IF posthaste.gate(5) = 5 THEN
       IF clock_timestamp() - v_started > interval '2 ms' THEN
         PERFORM posthaste.skip_window_0(p_queue, p_priority, p_worker, w);
       END IF;

@@ -23,6 +23,7 @@ END $do$;
 -- CACHE stays 1: a batch number must be drawn in the order of the lane lock.
 CREATE SEQUENCE posthaste.job_id;
 CREATE SEQUENCE posthaste.worker_id;
+-- mutant: the batch id sequence is cached: CREATE SEQUENCE posthaste.batch_id CACHE 50;
 CREATE SEQUENCE posthaste.batch_id;
 CREATE SEQUENCE posthaste.turn;
 CREATE SEQUENCE posthaste.turns_kept MINVALUE 0 START 0;

@@ -90,13 +90,20 @@ CREATE RULE enqueue AS ON INSERT TO posthaste.job DO INSTEAD
                        r.kwargs_bytes, r.attempt, r.max_attempts, r.scheduled_at, r.expires_at,
                        r.enqueued_at, r.trace)
               WHEN r.scheduled_at > clock_timestamp()
+                -- mutant: the view checks only the clock:
                 AND r.scheduled_at > (SELECT posthaste.promote_horizon())
                 AND r.scheduled_at > now()
                 THEN (SELECT posthaste.enter_scheduled())
               ELSE (SELECT CASE WHEN pg_try_advisory_xact_lock_shared(1885893473, c.g::integer)
+                    -- mutant: entering a segment does not check ready_scan:
                     AND pg_sequence_last_value('posthaste.ready_scan'::regclass) <= c.g
+                                -- gate: enqueue waits before it writes the row:
+                                --   | THEN (c.g % 4 + 0 * posthaste.gate(6))::smallint
+                                --   | ELSE posthaste.enter_ready() END
                                 THEN (c.g % 4)::smallint ELSE posthaste.enter_ready() END
                       FROM (SELECT pg_sequence_last_value('posthaste.ready_current'::regclass) AS g
+                          -- gate: enqueue waits after it has read ready_current (insert):
+                          --   | , posthaste.gate(1)
                           OFFSET 0) c)
                    + CASE WHEN pg_sequence_last_value('posthaste.flags'::regclass) < 2
                        THEN 0::smallint

@@ -149,6 +149,15 @@ pub fn migrations_sql() -> String {
 /// As [`migrations_sql`], without the steps up to and including this one, for a schema that has
 /// these.
 pub fn migrations_sql_after(step: u32) -> String {
+    script(step, |text| text.to_string())
+}
+
+/// As [`migrations_sql`], with the mutations that tests apply.
+pub fn migrations_sql_with_mutations() -> String {
+    script(0, Text::with_mutations)
+}
+
+fn script(step: u32, written: fn(&Text) -> String) -> String {
     let due = Due {
         steps: STEPS.iter().filter(|one| one.number() > step).collect(),
         functions: true,
@@ -160,7 +169,7 @@ pub fn migrations_sql_after(step: u32) -> String {
     );
     for text in due.texts() {
         script.push('\n');
-        script.push_str(text);
+        script.push_str(&written(text));
     }
     for (name, checksum) in due.notes() {
         let values = [name, &checksum, VERSION];

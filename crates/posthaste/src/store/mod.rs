@@ -8,6 +8,7 @@ mod duties;
 pub(crate) mod holders;
 mod lanes;
 pub(crate) mod migrate;
+mod mutations;
 pub(crate) mod notify;
 pub(crate) mod operate;
 pub(crate) mod parameter;

@@ -3,18 +3,36 @@
 use std::ops::Deref;
 use std::sync::{LazyLock, OnceLock};
 
+use super::mutations::without_mutations;
 use super::repeat::expanded;
 
 /// A sequence of statements.
 pub(crate) struct Text {
     text: String,
     statement: OnceLock<String>,
+    /// The files of which it was made.
+    files: &'static [&'static str],
 }
 
 impl Text {
     pub(crate) fn new(text: String) -> Self {
-        let statement = OnceLock::new();
-        Self { text, statement }
+        Self {
+            text,
+            statement: OnceLock::new(),
+            files: &[],
+        }
+    }
+
+    fn from_files(files: &'static [&'static str]) -> Self {
+        Self {
+            files,
+            ..Self::new(expanded(&without_mutations(&files.concat())))
+        }
+    }
+
+    /// Returns the text with its mutations, for tests.
+    pub(crate) fn with_mutations(&self) -> String {
+        expanded(&self.files.concat())
     }
 
     /// Returns the text as one statement, because many drivers send only one at a time.
@@ -44,14 +62,6 @@ pub(crate) struct Step {
 }
 
 impl Step {
-    fn new(name: &'static str, before: &str, after: &str) -> Self {
-        Self {
-            name,
-            before: Text::new(expanded(before)),
-            after: Text::new(expanded(after)),
-        }
-    }
-
     pub(crate) fn number(&self) -> u32 {
         let digits = self.name.split('_').next();
         digits.and_then(|one| one.parse().ok()).unwrap_or(u32::MAX)
@@ -64,17 +74,16 @@ impl Step {
 
 /// The steps in order.
 pub(crate) static STEPS: LazyLock<Vec<Step>> = LazyLock::new(|| {
-    vec![Step::new(
-        "0001_initial",
-        include_str!("../../sql/schema/0001_initial.sql"),
-        include_str!("../../sql/schema/0001_initial_after.sql"),
-    )]
+    vec![Step {
+        name: "0001_initial",
+        before: Text::from_files(&[include_str!("../../sql/schema/0001_initial.sql")]),
+        after: Text::from_files(&[include_str!("../../sql/schema/0001_initial_after.sql")]),
+    }]
 });
 
 /// All functions, each `CREATE OR REPLACE`. Their order is irrelevant: bodies are not checked while
 /// they are installed.
-pub(crate) static FUNCTIONS: LazyLock<Text> =
-    LazyLock::new(|| Text::new(expanded(&WRITTEN.concat())));
+pub(crate) static FUNCTIONS: LazyLock<Text> = LazyLock::new(|| Text::from_files(WRITTEN));
 
 /// The checksum of [`FUNCTIONS`].
 pub(crate) static FUNCTIONS_CHECKSUM: LazyLock<String> = LazyLock::new(|| checksum([&**FUNCTIONS]));
@@ -137,6 +146,7 @@ fn checksum<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::mutations::PREFIXES;
 
     #[test]
     fn checksums_ignore_comments() {
@@ -147,20 +157,14 @@ mod tests {
     }
 
     #[test]
-    fn no_repeat_marker_is_left() {
+    fn no_repeat_marker_and_no_mutation_is_left() {
         let mut texts = vec![&**FUNCTIONS];
         for step in STEPS.iter() {
             texts.extend([&*step.before, &*step.after]);
         }
         for text in texts {
-            for mark in [
-                "-- repeat:",
-                "-- end\n",
-                "/*slot*/",
-                "@k@",
-                "$one$",
-                "$whole$",
-            ] {
+            let repeats = ["-- repeat:", "-- end\n", "/*slot*/", "$one$", "$whole$"];
+            for mark in repeats.iter().chain(&PREFIXES) {
                 assert!(!text.contains(mark), "{mark}");
             }
         }

@@ -13,7 +13,6 @@ mod tick;
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 
-use super::script::Edits;
 use crate::counters::agreement;
 use crate::stress;
 use crate::stress::settings::Settings;
@@ -21,8 +20,8 @@ use crate::stress::settings::Settings;
 /// A history to be played against a fresh store; the error is the deviation.
 pub struct Scenario {
     pub name: &'static str,
-    /// Points at which sessions can be made to wait.
-    pub gates: Edits<'static>,
+    /// The mutations by which sessions can be made to wait.
+    pub gates: &'static [&'static str],
     pub play: fn(String) -> LocalBoxFuture<'static, anyhow::Result<()>>,
 }
 
@@ -38,7 +37,7 @@ impl Scenario {
         }
     }
 
-    const fn gated(self, gates: Edits<'static>) -> Self {
+    const fn gated(self, gates: &'static [&'static str]) -> Self {
         Self { gates, ..self }
     }
 }

@@ -1,12 +1,12 @@
-//! The schema with some texts replaced.
+//! The schema with some mutations (sql/README.md).
+
+use posthaste_testkit::mutations;
 
 use super::gate;
 
-/// Pairs of a text of the schema and its replacement; `@k@` is the number of a slot.
-pub type Edits<'a> = &'a [(&'a str, &'a str)];
-
-/// Returns the schema with gates and edits. Fails if a text to be replaced does not exist.
-pub fn edited(gates: Edits<'_>, edits: Edits<'_>) -> Result<String, String> {
-    let script = posthaste_testkit::edited(&posthaste::migrations_sql(), &[edits, gates].concat())?;
+/// Returns the schema with gates and the mutations that have these names.
+pub fn mutated(names: &[&str]) -> Result<String, String> {
+    let text = posthaste::__private::migrations_sql_with_mutations();
+    let script = mutations::apply(&text, names)?;
     Ok(format!("{}\n{script}", gate::SQL))
 }

@@ -6,7 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use posthaste_testkit::{Child, PgServer, PgVersion, Proxy, connect, eventually, is_alive};
+use posthaste::__private::migrations_sql_with_mutations;
+use posthaste_testkit::{
+    Child, PgServer, PgVersion, Proxy, connect, eventually, is_alive, mutations,
+};
 use tokio::sync::watch;
 use tokio_postgres::Client;
 
@@ -87,8 +90,7 @@ impl Stage {
             .batch_execute(&format!("CREATE DATABASE {DATABASE}"))
             .await?;
         let client = connect(&server.url(DATABASE)).await?;
-        let edits = bug.map_or(&[][..], |bug| bug.edits);
-        client.batch_execute(&edited(edits)?).await?;
+        client.batch_execute(&schema(bug)?).await?;
         client
             .batch_execute(
                 "CREATE TABLE promise (key bigint PRIMARY KEY); CREATE TABLE effect (key bigint)",
@@ -359,7 +361,8 @@ fn url(link: &Proxy, name: &str) -> String {
     format!("{}?application_name={name}", link.url(DATABASE))
 }
 
-/// The schema with these edits.
-fn edited(edits: &[(&str, &str)]) -> anyhow::Result<String> {
-    posthaste_testkit::edited(&posthaste::migrations_sql(), edits).map_err(anyhow::Error::msg)
+/// Returns the schema with the mutations of a bug.
+fn schema(bug: Option<&Bug>) -> anyhow::Result<String> {
+    let names = bug.filter(|bug| bug.is_in_store()).map(|bug| bug.name);
+    mutations::apply(&migrations_sql_with_mutations(), names.as_slice()).map_err(anyhow::Error::msg)
 }

@@ -92,7 +92,7 @@ async fn claimed_meanwhile(store: Store, slow: Store, gate: gate::Closed) -> any
 }
 
 /// Claims check a lane before they lock it.
-const CHECK_FIRST: (&str, &str) = ("IF cardinality(p_priorities) = 1 THEN", "IF false THEN");
+const CHECK_FIRST: &str = "a claim checks for work before it locks the lane";
 
 /// A slow poll finds a lane empty; before it moves the cursor, a job comes and another claimer
 /// claims it.
@@ -104,14 +104,7 @@ pub const SLOW_EMPTY_SCAN: Scenario = Scenario::new("a slow scan of an empty lan
     }
     .boxed_local()
 })
-.gated(&[
-    CHECK_FIRST,
-    (
-        "IF clock_timestamp() - v_started > interval '2 ms' THEN\n        \
-         PERFORM posthaste.skip_window_@k@",
-        "IF posthaste.gate(5) = 5 THEN\n        PERFORM posthaste.skip_window_@k@",
-    ),
-]);
+.gated(&[CHECK_FIRST, "a claim waits before it skips a window"]);
 
 /// A claimer is late to lock the lane: another has claimed, and more jobs have come.
 pub const LATE_TO_THE_LOCK: Scenario =
@@ -138,14 +131,7 @@ pub const LATE_TO_THE_LOCK: Scenario =
         }
         .boxed_local()
     })
-    .gated(&[
-        CHECK_FIRST,
-        (
-            "PERFORM posthaste.hold_lane(p_queue, v_priority);",
-            "IF p_limit = 10 THEN PERFORM posthaste.gate(6); END IF;\n    \
-         PERFORM posthaste.hold_lane(p_queue, v_priority);",
-        ),
-    ]);
+    .gated(&[CHECK_FIRST, "a claim waits before it locks the lane"]);
 
 /// After a poll begins and before it reads the cursor, a job comes and another claimer claims it.
 pub const STALE_CURSOR_SNAPSHOT: Scenario =
@@ -160,13 +146,4 @@ pub const STALE_CURSOR_SNAPSHOT: Scenario =
         }
         .boxed_local()
     })
-    .gated(&[
-        CHECK_FIRST,
-        (
-            "BEGIN\n  SELECT batch, lo, hi, to_xid, to_id, exhausted INTO w.batch, w.lo, w.hi, \
-         w.at_xid, w.at_id, v_exhausted\n    FROM posthaste.claim_@k@ WHERE",
-            "BEGIN\n  IF @k@ < 4 AND current_setting('test.is_slow', true) = 'yes' THEN PERFORM \
-         posthaste.gate(8); END IF;\n  SELECT batch, lo, hi, to_xid, to_id, exhausted INTO \
-         w.batch, w.lo, w.hi, w.at_xid, w.at_id, v_exhausted\n    FROM posthaste.claim_@k@ WHERE",
-        ),
-    ]);
+    .gated(&[CHECK_FIRST, "a slow claim waits before it reads the cursor"]);

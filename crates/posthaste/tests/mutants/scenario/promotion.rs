@@ -24,9 +24,8 @@ async fn all_come(store: &Store, jobs: usize, page: i32) -> anyhow::Result<()> {
 
 /// An enqueuer has read which scheduled segment is current and is then held until that one is
 /// truncated.
-pub const CLOSED_SCHEDULED_SEGMENT: Scenario = Scenario::new(
-    "a scheduled segment that closes meanwhile",
-    |url| {
+pub const CLOSED_SCHEDULED_SEGMENT: Scenario =
+    Scenario::new("a scheduled segment that closes meanwhile", |url| {
         async move {
             let store = Store::new(&url).await?;
             let gate = gate::close(&url, 2).await?;
@@ -43,13 +42,8 @@ pub const CLOSED_SCHEDULED_SEGMENT: Scenario = Scenario::new(
             all_come(&store, 1, 10).await
         }
         .boxed_local()
-    },
-)
-.gated(&[(
-    "g := posthaste.position('posthaste.scheduled_current');\n    IF",
-    "g := posthaste.position('posthaste.scheduled_current');\n    PERFORM posthaste.gate(2);\n    \
-     IF",
-)]);
+    })
+    .gated(&["enqueue waits after it has read scheduled_current"]);
 
 /// The transaction that truncated a scheduled slot is lost after its setval: the slot is reused
 /// with its old rows and pages.

@@ -4,22 +4,8 @@ use anyhow::ensure;
 use futures_util::FutureExt;
 
 use super::Scenario;
-use crate::mutants::{gate, script::Edits};
+use crate::mutants::gate;
 use crate::stress::store::Store;
-
-/// Gate 1 is after an enqueuer has read which segment is current; on both paths.
-const AFTER_THE_LOOK: Edits<'_> = &[
-    (
-        "(SELECT pg_sequence_last_value('posthaste.ready_current'::regclass) AS g OFFSET 0)",
-        "(SELECT pg_sequence_last_value('posthaste.ready_current'::regclass) AS g, \
-         posthaste.gate(1) OFFSET 0)",
-    ),
-    (
-        "(SELECT pg_sequence_last_value('posthaste.ready_current'::regclass) AS g,",
-        "(SELECT pg_sequence_last_value('posthaste.ready_current'::regclass) AS g, \
-         posthaste.gate(1),",
-    ),
-];
 
 /// An enqueuer, on either path, is held at a gate while its segment is left and sealed; its job
 /// must be claimed nevertheless.
@@ -57,7 +43,7 @@ pub const SEALED_BEFORE_THE_LOCK: Scenario =
     Scenario::new("sealed between the check and the lock", |url| {
         sealed_at(url, 1).boxed_local()
     })
-    .gated(AFTER_THE_LOOK);
+    .gated(&["enqueue waits after it has read ready_current"]);
 
 /// A statement has entered its segment and has not written its first row, so it has no lock on the
 /// slot's table; on both paths.
@@ -65,17 +51,7 @@ pub const SEALED_BEFORE_THE_ROW: Scenario =
     Scenario::new("sealed between the lock and the row", |url| {
         sealed_at(url, 6).boxed_local()
     })
-    .gated(&[
-        (
-            "THEN (c.g % 4)::smallint ELSE",
-            "THEN (c.g % 4 + 0 * posthaste.gate(6))::smallint ELSE",
-        ),
-        (
-            "THEN pg_sequence_last_value('posthaste.ready_scan'::regclass) <= c.g END",
-            "THEN pg_sequence_last_value('posthaste.ready_scan'::regclass) <= c.g + 0 * \
-             posthaste.gate(6) END",
-        ),
-    ]);
+    .gated(&["enqueue waits before it writes the row"]);
 
 /// Transactions with jobs in a segment, on both paths, are open, or prepared, while a leader tries
 /// to seal it.
@@ -146,7 +122,4 @@ pub const FULL_READY_LOG: Scenario = Scenario::new("a full ready log", |url| {
     }
     .boxed_local()
 })
-.gated(&[(
-    "  BEGIN\n    LOCK TABLE posthaste.ready_@k@,",
-    "  PERFORM posthaste.gate(1);\n  BEGIN\n    LOCK TABLE posthaste.ready_@k@,",
-)]);
+.gated(&["truncation waits before it locks the slot"]);
