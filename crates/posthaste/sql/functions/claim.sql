@@ -1,13 +1,13 @@
--- Claim: hands out the jobs of a lane, a batch at a time (functions/window.sql says which).
+-- Claim: hands out the jobs of a lane in batches, which functions/window.sql selects.
 
 -- Claims up to p_limit jobs and p_bytes of arguments (but at least one job) of one lane of this
--- slot, of what was there at p_now, and returns the batch; NULL when there is none. The caller
--- holds the lane, since before p_now. A job that has expired is closed here and kept as expired;
--- with p_expired only such jobs are taken, up to the first that has not. o_mixed says that some of
--- the batch are closed already: those are not to be handed out, and there may be nothing else in
--- it. o_last says that nothing is left of the lane here. It is not so where the batch ended before
--- it, or was in the window of an earlier claim: what came since lies in the next one, and comes
--- before what any newer slot has.
+-- slot, among those visible at p_now, and returns the batch; NULL if there is none. The caller has
+-- held the lane's lock since before p_now. Expired jobs are closed here and stored as expired; with
+-- p_expired the batch has only such jobs, up to the first that has not expired. o_mixed: some jobs
+-- of the batch are already closed and must not be handed out; there may be no others. o_last: no
+-- unclaimed job of the lane is left in this slot. It is false if the batch ended before its window,
+-- or if an earlier claim began that window: jobs that have arrived since are in the next window,
+-- and come before those of newer slots.
 -- repeat: slots 0..5
 CREATE OR REPLACE FUNCTION posthaste.claim_0(
   p_queue text, p_priority integer, p_worker bigint, p_token uuid, p_limit integer, p_bytes bigint,
@@ -21,7 +21,7 @@ BEGIN
   LOOP
     v_extent := posthaste.batch_extent_0(p_queue, p_priority, w, p_limit, p_bytes, p_expired);
     EXIT WHEN v_extent.o_n > 0;
-    -- nothing is left, or what is left has not expired
+    -- No job is left, or the next one has not expired.
     IF w.is_fresh OR v_extent.o_xid IS NOT NULL THEN
       RETURN;
     END IF;
@@ -55,8 +55,8 @@ BEGIN
 END $f$;
 -- end
 
--- Closes the jobs of a batch that expired before it was claimed; the batch is to be closed job by
--- job from now on.
+-- Closes the jobs of a batch that expired before the claim. From then on the batch must be closed
+-- job by job.
 -- repeat: slots 0..5
 CREATE OR REPLACE FUNCTION posthaste.expire_claimed_0(p_batch bigint, p_token uuid)
 RETURNS void LANGUAGE plpgsql AS $f$
@@ -75,8 +75,7 @@ BEGIN
 END $f$;
 -- end
 
--- The jobs of a batch as they are handed out, without those that are closed already when it is
--- mixed.
+-- The jobs of a batch as they are handed out; for a mixed batch without its closed jobs.
 -- repeat: slots 0..5
 CREATE OR REPLACE FUNCTION posthaste.batch_jobs_0(p_batch bigint, p_token uuid, p_mixed boolean)
 RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
@@ -93,8 +92,7 @@ RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
 $f$;
 -- end
 
--- The same jobs, of a batch of which none is closed, if their rows have at most p_bytes in all;
--- otherwise none.
+-- The same for a batch without closed jobs, if its rows have at most p_bytes together; else no row.
 -- repeat: slots 0..5
 CREATE OR REPLACE FUNCTION posthaste.batch_jobs_if_small_0(
   p_batch bigint, p_token uuid, p_bytes integer)
@@ -136,19 +134,19 @@ $f$;
 -- becomes asynchronous: a claim that a crash forgets only hands its jobs out again, and an
 -- acknowledgement that reached the disk took its claim with it.
 --
--- Behind a batch that had expired as a whole the lane goes on, expired jobs by the thousand, until
--- 5,000 were closed or 50 ms are over; behind one of which a part had expired, or that ended the
--- window of an earlier claim, as long as there is room: a newer slot must not come before it. Then
--- the claim leaves with what it has, and a row without an id comes last: it is to be followed by
--- another after this many milliseconds as are said in place of the batch, here 0. So does one that
--- has locked a hundred lanes, and one that p_bytes or a queue's rate stops. Without such a row, and
--- with fewer jobs than p_limit, nothing was left in these lanes.
+-- If all jobs of a batch had expired, the claim closes further expired jobs of the lane, a thousand
+-- at a time, until it has closed 5,000 or 50 ms have passed. If some had expired, or if the batch
+-- ended a window that an earlier claim began, it continues in the lane while there is room, because
+-- a newer slot must not come first. Then it returns the jobs that it has, and a last row without an
+-- id: the caller claims again after the number of milliseconds in the column batch, here 0. A claim
+-- that has locked a hundred lanes, or that p_bytes or the queue's rate has stopped, ends with such
+-- a row too. Without it, and with fewer jobs than p_limit, no job was left in these lanes.
 --
--- Lanes stay locked while the answer is sent, and a client that stands still reads nothing. With
--- p_answer, jobs of at most so many bytes are in the answer. Of each batch beyond, it has one row
--- without an id but with a slot: once the claim has committed, posthaste.claimed_jobs reads it.
--- The session remembers which these are, so that a statement that is sent behind the claim can read
--- them without knowing the answer.
+-- Lanes stay locked while the answer is sent, and a frozen client reads nothing. So with p_answer,
+-- the answer contains at most this many bytes of jobs. For each further batch it has a row without
+-- an id but with a slot: once the claim has committed, posthaste.claimed_jobs() reads the batch.
+-- The session remembers these batches, so that a statement sent right after the claim can read them
+-- before the answer has arrived.
 CREATE OR REPLACE FUNCTION posthaste.claim(
   p_queue text, p_priorities integer[], p_worker bigint, p_token uuid, p_limit integer,
   p_bytes bigint, p_answer integer DEFAULT NULL)
@@ -161,17 +159,17 @@ DECLARE
   v_priority integer; v_slot integer;
   b record;           -- the batch
   v_rows bigint;
-  v_expired boolean;  -- the lane goes on behind a batch that had expired
+  v_expired boolean;  -- the lane's previous batch had expired as a whole
   v_closed bigint := 0; v_left integer := p_limit;
   v_begun timestamptz;
-  v_is_held boolean;  -- the lane, before anything was read
+  v_is_held boolean;  -- the lane was locked without a check for work
   v_queue posthaste.queue;
   v_bytes bigint := p_bytes;
-  v_most integer;     -- what the next batch may have
+  v_most integer;     -- jobs that the next batch may have
   v_more posthaste.claimed;
   v_size bigint; v_lanes integer := 0;
-  v_answer integer := p_answer;  -- what more batches may add to the answer
-  v_share integer;               -- what of it is the next batch's
+  v_answer integer := p_answer;  -- bytes that further batches may add to the answer
+  v_share integer;               -- the part of them for the next batch
   v_is_sent boolean;
   v_taken bigint := 0;
   v_slots integer[] := '{}'; v_batches bigint[] := '{}';
@@ -183,7 +181,7 @@ BEGIN
       USING ERRCODE = 'invalid_transaction_state';
   END IF;
   PERFORM set_config('synchronous_commit', 'off', true);
-  -- After a crash of the server the first claim goes on there, and waits for the disk.
+  -- After a crash of the server, the worker's first claim rejoins, and waits for the disk.
   IF NOT EXISTS (SELECT FROM posthaste.worker
       WHERE id = p_worker AND stopped_at IS NULL AND identity = posthaste.session_identity())
      AND NOT posthaste.rejoin(p_worker) THEN
@@ -205,8 +203,8 @@ BEGIN
   FOREACH v_priority IN ARRAY p_priorities LOOP
     v_begun := clock_timestamp();
     v_is_held := false;
-    -- A single lane that is free is locked at once: a check before it would cost as much again. Of
-    -- many the empty ones would stay locked while the others are claimed from.
+    -- A single lane is locked without a check for work, which would cost as much as the claim. Of
+    -- several lanes, the empty ones would stay locked while the others are claimed from.
     -- gate: a claim checks for work before it locks the lane: IF false THEN
     IF cardinality(p_priorities) = 1 THEN
       -- mutant: claims take no lane lock: v_is_held := true;
@@ -221,8 +219,9 @@ BEGIN
       --   | IF p_limit = 10 THEN PERFORM posthaste.gate(6); END IF;
       PERFORM posthaste.hold_lane(p_queue, v_priority);
     END IF;
-    -- From here on nobody moves a job of the lane, and all slots are read as of one moment: what is
-    -- committed into two segments between two looks would be found in the newer one first.
+    -- While the lane is locked, no other session moves its jobs. All slots are read with one
+    -- snapshot: of jobs committed to two segments between two reads, the newer ones would come
+    -- first.
     v_now := posthaste.cursor_snapshot();
     FOREACH v_slot IN ARRAY posthaste.scan_slots() LOOP
       v_expired := false; v_most := v_left; v_size := v_bytes;
@@ -241,8 +240,8 @@ BEGIN
         END IF;
         v_is_sent := p_answer IS NULL OR NOT b.o_mixed AND b.o_bytes + 128 * b.o_n <= v_answer;
         v_rows := b.o_n;
-        -- Names and keys are counted only where the rows are read: half of what is left has room
-        -- for them.
+        -- o_bytes excludes names and keys, which are counted when the rows are read. A batch that
+        -- needs at most half of v_answer gets half of it, and so has room for them.
         v_share := CASE WHEN 2 * (b.o_bytes + 128 * b.o_n) <= v_answer THEN v_answer / 2
                         ELSE v_answer END;
         IF v_is_sent OR b.o_mixed THEN
@@ -276,7 +275,7 @@ BEGIN
           PERFORM set_config('posthaste.unread',
             p_token || ' ' || v_slots::text || ' ' || v_batches::text, false);
           v_more.slot := NULL;
-          v_answer := 0;  -- those that come after it are read after it
+          v_answer := 0;  -- later batches must be read after this one
         END IF;
         IF v_rows > 0 THEN
           v_left := v_left - v_rows; v_taken := v_taken + v_rows;
@@ -301,7 +300,7 @@ BEGIN
         END IF;
       END LOOP;
       IF v_left <= 0 OR v_bytes <= 0 THEN
-        -- The one that asked knows of no other limit than its own.
+        -- The caller knows only p_limit, and must learn that another limit ended the claim.
         IF v_taken < p_limit THEN
           v_more.batch := 0;
           RETURN NEXT v_more;
@@ -309,7 +308,7 @@ BEGIN
         RETURN;
       END IF;
     END LOOP;
-    -- What was walked in vain is passed over from now on.
+    -- A slow scan without a result: this moves the cursors past the rows that it read.
     IF v_is_held AND v_taken = 0 AND clock_timestamp() - v_begun > interval '2 ms' THEN
       PERFORM posthaste.lane_has_work(p_queue, v_priority, p_worker);
     END IF;
@@ -318,9 +317,9 @@ BEGIN
   END LOOP;
 END $f$;
 
--- What a claim took and nobody has closed since, for a worker that lost its answer: the batches in
--- the order of the claim. Waits for the lanes that it was for, though not for long, so that a claim
--- that is still under way has ended by the time it is looked for; of many lanes it finds nothing.
+-- The open batches of a claim, in its order, for a worker that lost the answer. Waits up to 5 s for
+-- the locks of its lanes, so that a claim that still runs has ended before its batches are read.
+-- Returns no row for more than a hundred lanes.
 CREATE OR REPLACE FUNCTION posthaste.claim_batches(
   p_queue text, p_priorities integer[], p_worker bigint, p_token uuid)
 RETURNS TABLE (slot smallint, batch bigint) LANGUAGE plpgsql
@@ -331,7 +330,7 @@ SET lock_timeout = '5s' SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
   v_priority integer;
 BEGIN
-  -- Of a worker that was declared dead they are quarantined.
+  -- The jobs of a worker that was declared dead are quarantined.
   IF cardinality(p_priorities) > 100
      OR NOT EXISTS (SELECT FROM posthaste.worker WHERE id = p_worker AND stopped_at IS NULL
                        AND posthaste.is_this_store(identity)) THEN
@@ -359,10 +358,10 @@ BEGIN
      ORDER BY f.batch;
 END $f$;
 
--- The jobs of a claim that has committed: those of its batches that are open, and what of it lies
--- in posthaste.in_flight, where a leader moves what is open for long; with p_ids only these.
--- Nothing of a worker that was declared dead: they are quarantined. No lock is held while they are
--- sent. STABLE, so that all of it is read as of one moment: a job that moves is met once.
+-- The jobs of a committed claim: those of its open batches, and those that a leader has moved to
+-- posthaste.in_flight because they ran for long; with p_ids only these. No row for a worker that
+-- was declared dead, whose jobs are quarantined. No lock is held while they are sent. STABLE, so
+-- that everything is read with one snapshot: a job that moves is returned once.
 CREATE OR REPLACE FUNCTION posthaste.claimed_jobs(
   p_worker bigint, p_token uuid, p_slots smallint[], p_batches bigint[], p_ids bigint[])
 RETURNS SETOF posthaste.claimed LANGUAGE plpgsql STABLE
@@ -370,7 +369,7 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
 SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan
 SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
-  v_split boolean;  -- some of the batch are closed
+  v_split boolean;  -- some jobs of the batch are closed
 BEGIN
   IF NOT EXISTS (SELECT FROM posthaste.worker WHERE id = p_worker AND stopped_at IS NULL
       AND posthaste.is_this_store(identity)) THEN
@@ -397,9 +396,9 @@ BEGIN
   END LOOP;
 END $f$;
 
--- Priorities of a queue that have jobs but are not among the known ones: one index probe per gap
--- between known lanes and slot, so that rows of known lanes are never walked. One, because what
--- lies behind it may be slow to walk; of a queue with many lanes up to a hundred.
+-- Priorities of a queue that have jobs and are not among the known ones. One index probe per slot
+-- and gap between known lanes, so that rows of known lanes are never scanned. Returns only one,
+-- because the rows after it may be slow to scan; up to a hundred for a queue with many lanes.
 CREATE OR REPLACE FUNCTION posthaste.discover_priorities(p_queue text, p_known integer[])
 RETURNS SETOF integer LANGUAGE plpgsql STABLE
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off

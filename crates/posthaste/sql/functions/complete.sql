@@ -1,16 +1,17 @@
--- Acknowledge: a batch is closed as a whole, by one row, or job by job; each job row by the one
--- that inserts its ack row first: worker, rescue, the move of running jobs and expiry all race for
--- that key, and the losers learn it and change nothing. The one that closes must show the fence:
--- the claim row with this batch AND this token must exist (after a crash that forgot asynchronous
--- claims, batch numbers come again, tokens do not), and the job must belong to that batch.
+-- Acknowledge: a batch is closed as a whole, by one row, or job by job. A job is closed by the
+-- session that inserts its row into job_done_k first: workers, rescue, the move of running jobs and
+-- expiry compete for that key, and those that lose change nothing. The session must present the
+-- fence: the claim row with this batch and this token must exist (after a crash that lost
+-- asynchronous claims, batch numbers are drawn again, tokens are not), and the job must belong to
+-- that batch.
 --
 -- Kinds of closing, which are the outcomes stored in job_done_k and batch_done_k:
 --   0 done     1 scheduled for later (retry, snooze)   2 dead or discarded   3 expired   4 awaiting
 --   5 moved to the overflow   6 moved to in_flight while it runs on   7 rescued from a dead worker
 --   8 given back unstarted   9 cancelled
 
--- The transaction's commit waits for the disk, whatever its session is set to. A worker forgets a
--- job once its acknowledgement is answered, so a crash must not forget the acknowledgement.
+-- Makes the commit of this transaction wait for the disk, whatever the session's setting. A worker
+-- forgets a job once its acknowledgement is answered, so a crash must not lose the acknowledgement.
 CREATE OR REPLACE FUNCTION posthaste.wait_for_disk() RETURNS void LANGUAGE plpgsql AS $f$
 BEGIN
   IF current_setting('synchronous_commit'::text) = 'off'::text THEN
@@ -18,10 +19,9 @@ BEGIN
   END IF;
 END $f$;
 
--- Closes a whole batch: one row, however many jobs. False when that cannot be: the batch is not
--- ours, or a job of it was or is just being closed by itself. The one that closes jobs by
--- themselves holds the batch's lock shared until its transaction ends, and leaves a mark in
--- batch_split_k.
+-- Closes a whole batch by one row. Returns false if the batch does not have this fence, or if one
+-- of its jobs was closed singly or is being closed. A session that closes single jobs holds the
+-- batch's lock in shared mode until its transaction ends, and writes a row to batch_split_k.
 -- repeat: slots 0..5
 CREATE OR REPLACE FUNCTION posthaste.close_batch_0(
   p_batch bigint, p_token uuid, p_jobs integer, p_outcome smallint)
@@ -47,8 +47,8 @@ BEGIN
 END $f$;
 -- end
 
--- Closes a whole batch whose jobs all go on later, at one moment and with no attempt counted. False
--- as above.
+-- Closes a whole batch and schedules all its jobs for one time, without counting an attempt.
+-- Returns false as above.
 -- repeat: slots 0..5
 CREATE OR REPLACE FUNCTION posthaste.reschedule_0(
   p_batch bigint, p_token uuid, p_jobs integer, p_due timestamptz, p_error text)
@@ -69,7 +69,7 @@ BEGIN
   INSERT INTO posthaste.store
   SELECT a.* FROM posthaste.batch_rows_0(p_batch, p_token) r,
          posthaste.reschedule_row(r, v_slot, p_due, r.attempt, 0::smallint, p_error) a;
-  -- In a restored database a younger job may lie within the batch's edges.
+  -- In a restored database, a later job may be within the batch's bounds.
   GET DIAGNOSTICS v_rows = ROW_COUNT;
   IF v_rows <> p_jobs THEN
     RAISE EXCEPTION 'posthaste: batch % has % jobs, and % lie within its bounds', p_batch, p_jobs,
@@ -109,8 +109,8 @@ BEGIN
 END $f$;
 -- end
 
--- Jobs of a worker (or of one of its claims) in this slot that nobody has closed; of at most 200
--- batches at a time, because each batch that is closed job by job costs its transaction a lock.
+-- Open jobs of a worker (or of one of its claims) in this slot, of at most 200 batches at a time,
+-- because each batch that is closed job by job costs the transaction a lock.
 -- repeat: slots 0..5
 CREATE OR REPLACE FUNCTION posthaste.open_jobs_0(p_worker bigint, p_token uuid)
 RETURNS TABLE (batch bigint, token uuid, ids bigint[]) LANGUAGE sql STABLE AS $f$
@@ -140,8 +140,8 @@ BEGIN
   -- end
 END $f$;
 
--- Closes whole batches as done; returns the positions of those that could not be, which are to be
--- settled job by job. Keys are not freed: a batch that has a job with one is to be settled.
+-- Closes whole batches as done. Returns the positions of those that it could not close, which must
+-- be settled job by job. It releases no keys: a batch that has a job with a key must be settled.
 CREATE OR REPLACE FUNCTION posthaste.close_batches(
   p_slots smallint[], p_batches bigint[], p_tokens uuid[], p_jobs integer[])
 RETURNS integer[] LANGUAGE plpgsql
@@ -176,8 +176,8 @@ BEGIN
   RETURN v_left;
 END $f$;
 
--- Reschedules all jobs of a batch, with no attempt counted; false when they are to be settled job
--- by job.
+-- Reschedules all jobs of a batch without counting an attempt. Returns false if they must be
+-- settled job by job.
 CREATE OR REPLACE FUNCTION posthaste.reschedule(
   p_slot smallint, p_batch bigint, p_token uuid, p_jobs integer, p_after interval, p_error text)
 RETURNS boolean LANGUAGE plpgsql
@@ -204,8 +204,8 @@ RETURNS SETOF posthaste.store LANGUAGE sql AS $f$
   SELECT (c.job).* FROM closed c
 $f$;
 
--- Sends closed jobs where their kind says: scheduled or ready again, dead, in flight; and releases
--- the unique keys and the turns of those that are done.
+-- Moves closed jobs by their kind: to the ready log or a scheduled slot, to posthaste.dead or to
+-- posthaste.in_flight. Releases the unique keys and the turns of completed jobs.
 CREATE OR REPLACE FUNCTION posthaste.route_closed_jobs(
   p_jobs posthaste.store[], p_ids bigint[], p_kinds smallint[], p_attempts integer[],
   p_after interval[], p_until timestamptz[], p_states text[], p_errors text[])
@@ -237,8 +237,8 @@ BEGIN
           THEN (SELECT posthaste.enter_scheduled())
                          ELSE (SELECT posthaste.enter_ready()) + posthaste.notify(j.queue,
                              (SELECT posthaste.listeners())) END) s(slot),
-    -- While the clock is behind what the promoter published, nothing can wait until it is due: who
-    -- cannot back off counts as no attempt.
+    -- While the clock is earlier than the published horizon, a job cannot wait until it is due. An
+    -- attempt without a back-off is not counted.
     -- mutant: each ineffective back-off counts an attempt:
     --   | LATERAL (SELECT CASE WHEN false THEN j.attempt
     LATERAL (SELECT CASE WHEN s.slot < 6 AND v.due > clock_timestamp() THEN j.attempt
@@ -265,15 +265,15 @@ BEGIN
    --   | WHERE v.kind = 2 AND false ON CONFLICT (id) DO NOTHING;
    WHERE v.kind = 2 ON CONFLICT (id) DO NOTHING;
 
-  -- A quarantined job that is given back stays quarantined: it was not seen to run alone.
+  -- A quarantined job that is returned stays quarantined: it has not run alone yet.
   INSERT INTO posthaste.in_flight
   SELECT h.*
     FROM unnest(p_jobs) j JOIN unnest(p_ids, p_kinds) v(id, kind) ON v.id = j.id,
       posthaste.to_in_flight(j, 'quarantined', posthaste.quarantine_until(j.crashes)) h
    WHERE v.kind = 8 AND j.crashes > 0;
 
-  -- A confirmation that is already here ends the job at once. One whose transaction is open still,
-  -- or whose snapshot is older than the row in posthaste.in_flight, meets it later:
+  -- A confirmation that has already arrived ends the job at once. One whose transaction is still
+  -- open, or whose snapshot is older than the row in posthaste.in_flight, is applied later by
   -- posthaste.confirm_in_flight().
   WITH here AS (
     DELETE FROM posthaste.confirmed c USING unnest(p_jobs) j
@@ -304,9 +304,9 @@ BEGIN
    WHERE v.kind = 4 AND j.id NOT IN (SELECT id FROM here);
 END $f$;
 
--- Settles jobs of one batch, each in its own way, and returns the ids that were still ours; the
--- others were lost to somebody else and nothing of them was changed. Works in any isolation level,
--- so that a handler can finish its job in its own transaction.
+-- Settles jobs of one batch, each with its own outcome, and returns the ids of those that it
+-- closed. The others were closed by another session, and are not changed. Works in any isolation
+-- level, so that a handler can finish its job in its own transaction.
 CREATE OR REPLACE FUNCTION posthaste.settle(
   p_slot smallint, p_batch bigint, p_token uuid, p_ids bigint[], p_kinds smallint[],
   p_attempts integer[], p_after interval[], p_until timestamptz[], p_states text[], p_errors text[])
@@ -321,7 +321,7 @@ DECLARE
   v_worker bigint := CASE WHEN v_fails
       OR v_keeps THEN posthaste.worker_of(p_slot, p_batch, p_token, p_ids) END;
 BEGIN
-  -- The answer to fewer fits into what the server sends to a client that reads nothing.
+  -- A smaller answer fits into the network buffers even if the client reads nothing.
   IF cardinality(p_ids) > 1000 THEN
     PERFORM posthaste.limit_send_time();
   END IF;
@@ -354,8 +354,8 @@ BEGIN
   RETURN ARRAY(SELECT j.id FROM unnest(v_jobs) j);
 END $f$;
 
--- Gives back what a claim handed out when its answer never came: those jobs were never started. The
--- worker repeats it for a while, because the claim may still commit after the first try.
+-- Returns the jobs of a claim whose answer the worker did not receive: they were never started. The
+-- worker repeats this for a while, because the claim may still commit after the first call.
 CREATE OR REPLACE FUNCTION posthaste.return_claim(p_worker bigint, p_token uuid)
 RETURNS bigint LANGUAGE plpgsql
 SET enable_bitmapscan = off SET jit = off SET search_path = pg_catalog, pg_temp AS $f$
@@ -366,7 +366,7 @@ BEGIN
   PERFORM posthaste.wait_for_disk();
   FOR v_open IN
     SELECT o.* FROM posthaste.open_jobs(p_worker, p_token) o UNION ALL
-    -- By now a leader may have moved them there, as it does with whatever is open for long.
+    -- A leader may have moved them there, as it does with jobs that are open for long.
     SELECT (-1)::smallint, 0, p_token, array_agg(h.id) FROM posthaste.in_flight h
      -- mutant: a lost claim is not searched in flight:
      --   | WHERE h.worker = p_worker AND h.token = p_token AND h.state = 'awaiting'
@@ -380,9 +380,9 @@ BEGIN
   RETURN v_jobs;
 END $f$;
 
--- Ends the next job of a queue if it cannot be read: after a claim has failed again and again, down
--- to a single job. The one that is readable after all (a race with another worker) is given back.
--- What a worker reads is UTF-8, and a database may hold text that is not, and cannot become it.
+-- Dead-letters the next job of a queue if it cannot be read; called after claims have failed
+-- repeatedly, down to a single job. A readable job (after a race with another worker) is returned.
+-- Workers read UTF-8, and a database may contain text that cannot be converted to it.
 CREATE OR REPLACE FUNCTION posthaste.dead_letter_next(
   p_queue text, p_priorities integer[], p_worker bigint, p_token uuid, p_error text)
 RETURNS bigint LANGUAGE plpgsql
@@ -395,7 +395,7 @@ DECLARE
 BEGIN
   SELECT * INTO v_queue FROM posthaste.queue q WHERE q.name = p_queue AND q.rate IS NOT NULL;
   IF FOUND AND posthaste.rate_allowance(v_queue) = 0 THEN
-    -- The claim that failed took it, and handed out nothing.
+    -- The failed claim used up a job of the rate, and handed out none.
     PERFORM posthaste.consume_rate(v_queue, -1);
   END IF;
   FOR r IN SELECT * FROM posthaste.claim(p_queue, p_priorities, p_worker, p_token, 1, 1) LOOP

@@ -84,8 +84,9 @@ END $f$;
 -- goes into the ready log. Read after the transaction has its xid, so that each scheduled row is
 -- either due after the promoter's last read, or belongs to a transaction that the promoter knows to
 -- check. This does not depend on a clock: a clock that steps back makes jobs run early, but loses
--- none. Read before enter_scheduled() asks for the current segment: that order is what
--- posthaste.return_to_earlier_segment() relies on, which the leader calls once it is notified here.
+-- none. Read before enter_scheduled() reads the current segment:
+-- posthaste.return_to_earlier_segment(), which the leader calls once it is notified here, relies on
+-- that order.
 CREATE OR REPLACE FUNCTION posthaste.promote_horizon() RETURNS timestamptz LANGUAGE plpgsql AS $f$
 DECLARE
   -- gate: enqueue waits before it reads the horizon (insert): w integer := posthaste.gate(3);
@@ -228,7 +229,7 @@ BEGIN
         ON CONFLICT DO NOTHING;
       -- bug: a unique key is given twice: EXIT WHEN true;
       EXIT WHEN FOUND;
-      -- Whatever the collation of the given column is.
+      -- The caller's expression may have another collation.
       SELECT u.id INTO holder FROM posthaste.unique_key u
        WHERE u.key = unique_key COLLATE pg_catalog."C";
       IF FOUND THEN
@@ -262,8 +263,6 @@ REVOKE EXECUTE ON FUNCTION
   posthaste.enqueue_slow(text, jsonb, text, integer, timestamptz, timestamptz, text, text, integer,
                           text, text, boolean) FROM PUBLIC;
 
--- Takes a unique key without waiting. Locks: creates functions only.
-
 -- Takes a key for a job. Returns the id of the job that now holds it, this one or another; NULL if
 -- another transaction is taking it.
 --
@@ -289,7 +288,7 @@ BEGIN
     END IF;
   END LOOP;
 EXCEPTION WHEN lock_not_available THEN
-  -- Of the key or of the table.
+  -- The lock may be that of the key or of the table.
   BEGIN
     RETURN (SELECT u.id FROM posthaste.unique_key u WHERE u.key = p_key COLLATE pg_catalog."C");
   EXCEPTION WHEN lock_not_available THEN

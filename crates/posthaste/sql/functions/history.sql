@@ -35,8 +35,8 @@ RETURNS void LANGUAGE sql AS $f$
 $f$;
 -- end
 
--- Records failed attempts; kinds, attempts, states and errors as dispose() takes them. Outcomes
--- that count no attempt (a snooze, or a job that expired while waiting) are no failures, except a
+-- Records failed attempts; kinds, attempts, states and errors are those of settle(). Outcomes that
+-- count no attempt (a snooze, or a job that expired while waiting) are no failures, except a
 -- worker's death (kind 7).
 CREATE OR REPLACE FUNCTION posthaste.note_attempts(
   p_jobs posthaste.store[], p_worker bigint, p_ids bigint[], p_kinds smallint[],

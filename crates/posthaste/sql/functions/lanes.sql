@@ -1,7 +1,6 @@
--- Lanes: which have jobs that were not claimed yet, and jobs that are taken out of one to lie
--- elsewhere.
+-- Lanes: finds those with unclaimed jobs, and removes unclaimed jobs to move them elsewhere.
 
--- Whether a lane of this slot has jobs that were not claimed yet.
+-- Whether a lane of this slot has unclaimed jobs.
 -- repeat: slots 0..5
 CREATE OR REPLACE FUNCTION posthaste.pending_0(p_queue text, p_priority integer)
 RETURNS boolean LANGUAGE plpgsql AS $f$
@@ -12,7 +11,7 @@ BEGIN
   SELECT * INTO c FROM posthaste.claim_0 WHERE queue = p_queue AND priority = p_priority
     ORDER BY queue DESC, priority DESC, batch DESC LIMIT 1;
   IF NOT FOUND THEN
-    RETURN true;  -- the lane was found by a row of it, and nothing was ever claimed
+    RETURN true;  -- callers find lanes by their rows, and none of these was claimed
   END IF;
   -- The rest of the last window, then everything that became visible after it.
   RETURN (NOT c.exhausted AND EXISTS (
@@ -30,8 +29,8 @@ BEGIN
 END $f$;
 -- end
 
--- The first lane of this slot that has jobs that were not claimed yet; the internal ones of queue
--- '' are lanes as well. One index probe leads from lane to lane.
+-- The first lane of this slot with unclaimed jobs, including the internal lanes of queue ''. Costs
+-- one index probe per lane.
 -- repeat: slots 0..5
 CREATE OR REPLACE FUNCTION posthaste.pending_lane_0(OUT o_queue text, OUT o_priority integer)
 LANGUAGE plpgsql AS $f$
@@ -59,8 +58,8 @@ BEGIN
   END CASE;
 END $f$;
 
--- Whether this many lanes of a queue have rows in this slot, spent or not. One index probe leads
--- from lane to lane.
+-- Whether at least this many lanes of a queue have rows in this slot, finished or not. Costs one
+-- index probe per lane.
 -- repeat: slots 0..5
 CREATE OR REPLACE FUNCTION posthaste.has_lanes_0(p_queue text, p_lanes integer)
 RETURNS boolean LANGUAGE plpgsql AS $f$
@@ -97,8 +96,8 @@ BEGIN
   RETURN false;
 END $f$;
 
--- Forgets lanes of which no slot has a row any more, of queues that have more than a few: each
--- known lane costs a probe at each look.
+-- Forgets lanes without a row in any slot, of queues with more than 32 known lanes: each known lane
+-- costs a probe at each poll.
 CREATE OR REPLACE FUNCTION posthaste.forget_lanes() RETURNS void LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_hashjoin = off SET jit = off
 SET search_path = pg_catalog, pg_temp AS $f$
@@ -112,9 +111,9 @@ BEGIN
   ;
 END $f$;
 
--- Takes up to p_limit unclaimed jobs of a lane out of this slot, in the lane's order, by claiming
--- them as nobody: the caller's transaction puts them elsewhere. What of them had expired is kept as
--- expired and not returned.
+-- Removes up to p_limit unclaimed jobs of a lane from this slot, in the lane's order, by claiming
+-- them as worker 0; the caller's transaction writes them elsewhere. Expired jobs among them are
+-- stored as expired and not returned.
 -- repeat: slots 0..5
 CREATE OR REPLACE FUNCTION posthaste.remove_unclaimed_0(
   p_queue text, p_priority integer, p_limit integer)
@@ -141,7 +140,7 @@ BEGIN
 END $f$;
 -- end
 
--- Takes unclaimed jobs of a lane out of a slot.
+-- Removes unclaimed jobs of a lane from a slot.
 CREATE OR REPLACE FUNCTION posthaste.remove_unclaimed(
   p_slot integer, p_queue text, p_priority integer, p_limit integer)
 RETURNS SETOF posthaste.store LANGUAGE plpgsql

@@ -5,8 +5,8 @@
 -- Duty locks (1885893476, n): 1 the ready log (rotate, seal, overflow, reclaim)   2 the scheduled
 -- slots   3 rescue   4 expiry   5 history   6 counting   7 samples
 
--- For a statement that is sent alone: what a block would begin with. The isolation level cannot be
--- changed any more, so another one is refused.
+-- Applies the settings of a maintenance transaction to a statement that is sent without a block.
+-- The isolation level can no longer be changed, so another one is rejected.
 CREATE OR REPLACE FUNCTION posthaste.begin_single_statement()
 RETURNS boolean LANGUAGE plpgsql STABLE AS $f$
 DECLARE

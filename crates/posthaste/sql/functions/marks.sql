@@ -167,8 +167,7 @@ BEGIN
     IF v.n < v_step AND w.is_fresh AND clock_timestamp() - v_started < interval '20 ms' THEN
       RETURN v_counted;
     END IF;
-    -- A slow read of few jobs has scanned rows that nobody can see: a mark spares the next read
-    -- that scan.
+    -- A slow read of few jobs has scanned invisible rows: a mark spares the next read that scan.
     IF v.n > 0 OR w.is_fresh THEN
       IF m.number = m.run AND v_counted = 0 AND m.jobs = '{}' THEN
         INSERT INTO posthaste.counted_0 SELECT m.*;

@@ -1,22 +1,22 @@
--- Order: jobs with an ordering key run one at a time, each when the one before it has ended for
--- good, in the order in which they were enqueued.
+-- Ordering: jobs with the same ordering key run one at a time, in the order in which they were
+-- enqueued, each after the previous one has ended for good.
 --
--- The order of a key is kept by the leader alone, from two internal lanes of the ready log that it
--- claims as a worker claims jobs, so that no late commit is missed and nothing happens twice. Their
--- queue is '', which no job may have:
---   ('', 0) jobs that have no turn yet, their own lane in own_queue and own_priority
---   ('', 1) ends of turns: who had the turn has ended, and its row says which key and turn
--- Each gets a turn, a number that grows. If its key is free it goes to its own lane at once. Else
--- it waits in a scheduled slot, due never ('9999-01-01', which no job may be), where it expires, is
--- cancelled and is carried over like any scheduled job. At the end of a turn the next one of the
--- key leaves its scheduled slot. What is retried, snoozed, awaited or rescued keeps its turn, and
--- its key stays taken.
+-- Only the leader orders jobs. It claims two internal lanes of the ready log as a worker claims
+-- jobs, so that it misses no late commit and handles no row twice. Their queue is '', which no job
+-- may have:
+--   ('', 0) jobs without a turn; own_queue and own_priority are their lane
+--   ('', 1) ends of turns: the row contains the key and the turn of a job that has ended
+-- Each job gets a turn, a growing number. If its key is free, it goes to its own lane at once. Else
+-- it waits in a scheduled slot with the due time '9999-01-01', which no job may have. There it
+-- expires, is cancelled or is carried over like any scheduled job. At the end of a turn, the next
+-- job of the key leaves its scheduled slot. A job that is retried, snoozed, awaiting or rescued
+-- keeps its turn, and its key stays taken.
 --
--- Of the rows of a key in turn_6 and turn_7 the newest (by n) is how the key stands; a table is
--- emptied with its scheduled slot. Nothing is updated, and each look is at one key, behind a
--- number: a pinned horizon does not matter.
+-- The newest row (by n) of a key in turn_6 and turn_7 is the key's position; each table is
+-- truncated with its scheduled slot. No row is updated, and each query reads one end of one index
+-- range, so a pinned horizon does not matter.
 
--- How a key stands by this table.
+-- The position of a key in this table.
 -- repeat: slots 6..7
 CREATE OR REPLACE FUNCTION posthaste.ordering_position_6(p_key text)
 RETURNS SETOF posthaste.turn_6 LANGUAGE sql STABLE AS $f$
@@ -25,8 +25,8 @@ RETURNS SETOF posthaste.turn_6 LANGUAGE sql STABLE AS $f$
 $f$;
 -- end
 
--- Who waits first in this slot behind a turn of its key. Where it lies, and not what it is: the
--- arguments of a thousand may fill a gigabyte.
+-- The place of the first job in this slot that waits after this turn of the key. Only its place,
+-- because the arguments of a thousand jobs may fill a gigabyte.
 -- repeat: slots 6..7
 CREATE OR REPLACE FUNCTION posthaste.next_blocked_6(p_key text, p_turn bigint)
 RETURNS SETOF posthaste.place LANGUAGE sql STABLE AS $f$
@@ -42,7 +42,7 @@ RETURNS SETOF posthaste.place LANGUAGE sql STABLE AS $f$
 $f$;
 -- end
 
--- Closes jobs where they wait and lets them begin.
+-- Closes these jobs in this slot, where they wait, and writes them to their lanes.
 -- repeat: slots 6..7
 CREATE OR REPLACE FUNCTION posthaste.begin_6(p_places posthaste.place[])
 RETURNS void LANGUAGE sql AS $f$
@@ -61,7 +61,7 @@ RETURNS void LANGUAGE sql AS $f$
 $f$;
 -- end
 
--- The row that says that a turn has ended.
+-- The rows that record the ends of these turns.
 CREATE OR REPLACE FUNCTION posthaste.turn_end_rows(keys text[], turns bigint[])
 RETURNS SETOF posthaste.store LANGUAGE sql AS $f$
   SELECT pg_current_xact_id(), nextval('posthaste.job_id'), clock_timestamp(), clock_timestamp(),
@@ -79,7 +79,7 @@ RETURNS void LANGUAGE sql AS $f$
   INSERT INTO posthaste.store SELECT * FROM posthaste.turn_end_rows(keys, turns)
 $f$;
 
--- How a key stands; no row when it is free and was not seen for long.
+-- The position of a key; no row if it has been free for long.
 CREATE OR REPLACE FUNCTION posthaste.ordering_position(p_key text)
 RETURNS TABLE (n bigint, turn bigint, is_free boolean) LANGUAGE sql STABLE AS $f$
   SELECT s.n, s.turn, s.is_free
@@ -88,7 +88,7 @@ RETURNS TABLE (n bigint, turn bigint, is_free boolean) LANGUAGE sql STABLE AS $f
     ORDER BY s.n DESC LIMIT 1
 $f$;
 
--- Writes down how keys stand now.
+-- Records new positions of keys.
 CREATE OR REPLACE FUNCTION posthaste.note_turns(p_keys text[], p_turns bigint[], p_free boolean[])
 RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
@@ -102,8 +102,8 @@ BEGIN
   END CASE;
 END $f$;
 
--- Keeps what is still true of a table that is to be emptied: keys that are taken, and how many they
--- were. A free one is as good as unknown.
+-- Copies the positions of taken keys out of a table before its truncation, and records their
+-- number. A free key needs no row.
 CREATE OR REPLACE FUNCTION posthaste.carry_over_turns(p_slot integer)
 RETURNS void LANGUAGE plpgsql
 SET jit = off SET search_path = pg_catalog, pg_temp AS $f$
@@ -119,7 +119,7 @@ BEGIN
   PERFORM setval('posthaste.turns_kept', v_kept);
 END $f$;
 
--- How taken keys stand, and by which table.
+-- The positions of taken keys, with the slots of their tables.
 CREATE OR REPLACE FUNCTION posthaste.taken_keys()
 RETURNS TABLE (slot integer, t posthaste.turn_6) LANGUAGE sql STABLE AS $f$
   SELECT b.slot, b.t
@@ -131,8 +131,7 @@ RETURNS TABLE (slot integer, t posthaste.turn_6) LANGUAGE sql STABLE AS $f$
    WHERE NOT (b.t).is_free
 $f$;
 
--- Gives turns to jobs that have none, in their order: the first of a free key begins, the others
--- wait.
+-- Assigns turns to jobs in this order: the first job of a free key begins, the others wait.
 CREATE OR REPLACE FUNCTION posthaste.assign_turns(p_jobs posthaste.store[])
 RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
@@ -167,7 +166,7 @@ BEGIN
     WHERE v_keys IS NOT NULL;
 END $f$;
 
--- Whether somebody may wait in a scheduled slot.
+-- Whether jobs may wait for their turn in a scheduled slot.
 CREATE OR REPLACE FUNCTION posthaste.may_wait_in(p_slot integer)
 RETURNS boolean LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
@@ -176,8 +175,8 @@ BEGIN
     OR NOT CASE p_slot WHEN 6 THEN posthaste.is_promoted_6() ELSE posthaste.is_promoted_7() END;
 END $f$;
 
--- After the end of turns: the next one of each key begins; a key without anybody is free. An end
--- that is not of the present turn changes nothing: it is of a job that ended while it waited.
+-- Handles ends of turns: the next job of each key begins; a key without waiting jobs becomes free.
+-- The end of a turn that is not the current one changes nothing: its job ended while it waited.
 CREATE OR REPLACE FUNCTION posthaste.begin_next(p_ends posthaste.store[])
 RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
@@ -186,8 +185,8 @@ DECLARE
   v_turns bigint[];
   v_free boolean[];
   v_next posthaste.place[];
-  -- Of a slot that was carried over nobody is left, and all its rows would be walked to find that
-  -- out.
+  -- A slot that was carried over has no waiting jobs, but only a scan of all its rows would show
+  -- it.
   v_six boolean := posthaste.may_wait_in(6);
   v_seven boolean := posthaste.may_wait_in(7);
 BEGIN
@@ -210,9 +209,9 @@ BEGIN
   END IF;
 END $f$;
 
--- Takes turns for those who came into a slot since. False when somebody came into one of the older
--- slots meanwhile, whose transaction may have committed before one of these began: then nothing was
--- done, and the older slot comes first the next time.
+-- Assigns turns to jobs that have arrived in a slot, and returns their number. If a job has arrived
+-- in an older slot meanwhile, whose transaction may have committed before one of these began, it
+-- changes nothing and returns 1: the older slot comes first in the next step.
 CREATE OR REPLACE FUNCTION posthaste.take_arrivals(
   p_slot integer, p_older integer[], p_limit integer)
 RETURNS bigint LANGUAGE plpgsql
@@ -221,8 +220,8 @@ DECLARE
   v_jobs posthaste.store[];
   v_older integer;
 BEGIN
-  -- Numbers of transactions, and of jobs within one: who committed before somebody else began has
-  -- the smaller one.
+  -- By transaction id, then by job id: a transaction that committed before another began has the
+  -- smaller id.
   v_jobs := ARRAY(SELECT t FROM posthaste.remove_unclaimed(p_slot, '', 0, p_limit) t
                    ORDER BY t.xid, t.id);
   IF cardinality(v_jobs) > 0 THEN
@@ -238,9 +237,9 @@ EXCEPTION WHEN SQLSTATE 'PH001' THEN
   RETURN 1;
 END $f$;
 
--- One step of the ordering: what has ended since, at most 200 in each slot (each may let a megabyte
--- begin), then who has come since into the oldest slot that has somebody, at most p_limit. How many
--- there were. A lane that somebody holds is left for the next time.
+-- One step of the ordering: handles ended turns, at most 200 in each slot (each may start a job of
+-- a megabyte), then the jobs that have arrived in the oldest slot with such jobs, at most p_limit.
+-- Returns the number of both. A lane that another session holds is left for the next step.
 CREATE OR REPLACE FUNCTION posthaste.advance_ordering(p_limit integer)
 RETURNS bigint LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
@@ -252,12 +251,12 @@ DECLARE
   v_all bigint := 0;
   v_here bigint := 0;
 BEGIN
-  -- The promoter's lock: who waits must not be carried over meanwhile.
+  -- The promoter's lock: waiting jobs must not be carried over meanwhile.
   IF current_setting('transaction_isolation') <> 'read committed'
     OR NOT pg_try_advisory_xact_lock(1885893476, 2) THEN
     RETURN 0;
   END IF;
-  -- What a crash forgets, it forgets with everything that followed from it.
+  -- A crash that loses this commit also loses every commit after it.
   PERFORM set_config('synchronous_commit', 'off', true);
   IF pg_try_advisory_xact_lock(1885893475, posthaste.lane_key('', 1)) THEN
     FOR i IN 1 .. cardinality(v_slots) LOOP

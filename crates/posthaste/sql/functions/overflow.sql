@@ -1,5 +1,5 @@
--- Maintenance: the overflow. Jobs that nobody claims would pin the ready log; they are moved to a
--- separate slot, which is kept small in turn.
+-- Maintenance: the overflow. Jobs that no worker claims would pin the ready log, so they are moved
+-- to a separate slot, which is compacted from time to time.
 
 -- Moves up to p_limit unclaimed jobs of a slot to the overflow, in order. Called when they pin the
 -- full ready log, and to compact an overflow slot. Expired jobs among them are stored as expired
@@ -75,7 +75,7 @@ RETURNS text LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
   v_slot integer := 4 + p_low % 2;
-  -- Nothing holds here for another store, which was dropped.
+  -- The oid distinguishes this store from one that was dropped.
   v_this text := concat(p_low, '@', 'posthaste.store'::regclass::oid);
   v_known text := current_setting('posthaste.verified_overflow', true);
   v_from bigint := CASE WHEN split_part(v_known, ':', 1) = v_this
@@ -97,8 +97,8 @@ END $f$;
 
 -- One step of keeping the overflow slots small: truncates finished ones, and starts a compaction
 -- when at least p_spent rows or p_bytes bytes, and half of a slot, are finished. o_state: 'moved',
--- 'compacting', 'truncated', 'locked' (o_blocker holds a lock) or 'none'. The jobs that passed
--- since the last compaction pay for the next.
+-- 'compacting', 'truncated', 'locked' (o_blocker holds a lock), 'busy' or 'none'. A compaction
+-- copies no more rows than have finished since the previous one.
 CREATE OR REPLACE FUNCTION posthaste.tidy_overflow(
   p_spent bigint, p_limit integer, p_bytes bigint DEFAULT 50331648,
   OUT o_state text, OUT o_blocker text)

@@ -8,11 +8,10 @@
 -- instant are paged like any others. The last window of a segment has t_hi = infinity; rows that
 -- are not due yet go to the current scheduled slot.
 
--- For a slot carried over after the clock was ahead until t_lo
--- (posthaste.return_to_earlier_segment): until when
--- jobs waiting in it were scheduled by that clock. Retries, jobs rescheduled by a relay and polls
--- of a sync are due at most an hour after they were written, and are shifted by as much. Times set
--- by programs are kept.
+-- For a slot that is carried over because the clock was ahead until t_lo
+-- (posthaste.return_to_earlier_segment): the latest due time that this clock may have assigned.
+-- Retries, jobs rescheduled by a relay and polls of a sync are due at most an hour after they were
+-- written, and are shifted back by the clock's error. Times set by programs stay.
 CREATE OR REPLACE FUNCTION posthaste.skewed_until(
   t_lo timestamptz, t_hi timestamptz, moment timestamptz)
 RETURNS timestamptz LANGUAGE sql IMMUTABLE AS $f$

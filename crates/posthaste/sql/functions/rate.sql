@@ -1,8 +1,9 @@
--- Rates: how many jobs of a queue may be claimed in such a time.
+-- Rates: limits how many jobs of a queue are claimed per period.
 
--- A rate: a bucket of q.burst jobs that is filled by one every q.per / q.rate. Its cell holds, in
--- microseconds since 1970, when it will be full again. A sequence, so that nothing is updated and a
--- pinned horizon does not matter; what is used up is so although the claim is rolled back.
+-- A rate is a token bucket of q.burst jobs, refilled by one every q.per / q.rate. Its cell contains
+-- the time when it will be full again, in microseconds since 1970. The cell is a sequence: it
+-- leaves no dead rows for a pinned horizon, and a claim that is rolled back has still used up its
+-- jobs.
 CREATE OR REPLACE FUNCTION posthaste.full_at(
   q posthaste.queue, OUT o_full numeric, OUT o_now numeric, OUT o_step numeric)
 LANGUAGE plpgsql
@@ -13,9 +14,9 @@ BEGIN
   o_full := least(greatest(pg_sequence_last_value(q.pace), o_now), o_now + o_step * q.burst);
 END $f$;
 
--- How many jobs of the queue may be claimed now. Its claimers go one by one from here on. A bucket
--- that is emptier than empty was written by a clock that was ahead: it is empty from now on. The
--- cell must be written for that, because full_at() moves its limit on with the clock.
+-- How many jobs of the queue may be claimed now. From here until the end of the transaction, other
+-- claimers of the queue wait. A bucket below empty was written while the clock was ahead, and is
+-- set to empty: the cell must be written, because the limit in full_at() advances with the clock.
 CREATE OR REPLACE FUNCTION posthaste.rate_allowance(q posthaste.queue)
 RETURNS integer LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
@@ -30,7 +31,7 @@ BEGIN
   RETURN floor((f.o_now - f.o_full) / f.o_step + q.burst);
 END $f$;
 
--- After how many milliseconds the next one may be.
+-- The time until the next job may be claimed, in milliseconds.
 CREATE OR REPLACE FUNCTION posthaste.wait_until_next(q posthaste.queue)
 RETURNS bigint LANGUAGE sql AS $f$
   SELECT greatest(1, ceil((f.o_full - f.o_now - f.o_step * (q.burst - 1)) / 1000))::bigint
@@ -43,11 +44,11 @@ RETURNS void LANGUAGE sql AS $f$
   SELECT setval(q.pace, ceil(f.o_full + f.o_step * p_jobs)::bigint) FROM posthaste.full_at(q) f
 $f$;
 
--- From the commit of this on, workers claim at most this many jobs of the queue in such a time, all
--- workers together; after a lull up to burst at once (as many as rate, unless said), and so from
--- now on. NULL takes the limit away. A queue keeps its cell, else it gets the free one that was
--- used longest ago: a claim may be under way that saw whose it was. What somebody wrote into
--- posthaste.queue by hand is moved only if it is a cell.
+-- Limits the jobs of the queue that all workers together claim per period, from the commit on.
+-- After a pause, and at the beginning, up to burst jobs are claimed at once (by default as many as
+-- rate). NULL removes the limit. A queue keeps its cell; otherwise it gets the free cell that was
+-- used longest ago, because a running claim may still use it for another queue. A value that was
+-- written to posthaste.queue by hand is kept only if it is a cell.
 CREATE OR REPLACE FUNCTION posthaste.limit_rate(
   queue text, rate integer, per interval DEFAULT '1 second', burst integer DEFAULT NULL)
 RETURNS void LANGUAGE plpgsql

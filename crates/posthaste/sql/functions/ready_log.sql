@@ -1,10 +1,9 @@
--- The ready log: a segment is begun, sealed when all of it was claimed, and emptied when all of
--- it is closed.
+-- The ready log: segments are started, sealed when all their jobs are claimed, and truncated when
+-- all are closed.
 
--- Compares rows, never counts: looks at batches after p_batch, at most p_batches of them, and stops
--- at the first that has a job which nobody has closed. In a sealed slot every job belongs to a
--- batch. o_batch is where to go on next time (everything up to it is closed for good), o_done that
--- the end was reached.
+-- Compares rows instead of counting them: checks at most p_batches batches after p_batch, and stops
+-- at the first with an open job. In a sealed slot every job belongs to a batch. o_batch: where to
+-- continue next time (all batches up to it are closed for good). o_done: the end was reached.
 -- repeat: slots 0..5
 CREATE OR REPLACE FUNCTION posthaste.verify_0(
   p_batch bigint, p_batches integer, OUT o_batch bigint, OUT o_done boolean)
@@ -33,9 +32,8 @@ BEGIN
 END $f$;
 -- end
 
--- Moves jobs that are still being worked out of this slot: each gets a row in posthaste.in_flight
--- under the fence it has, so that its worker finishes it there. A row that somebody else is just
--- closing is left to them.
+-- Moves running jobs out of this slot: each gets a row in posthaste.in_flight with the same fence,
+-- so that its worker finishes it there. A job that another session is closing is skipped.
 -- repeat: slots 0..5
 CREATE OR REPLACE FUNCTION posthaste.move_running_0(p_batch bigint, p_limit integer)
 RETURNS bigint LANGUAGE plpgsql AS $f$
@@ -70,8 +68,8 @@ BEGIN
 END $f$;
 -- end
 
--- Empties the slot, or says who holds it; '' for somebody in passing. The one that can be named is
--- met without a look at the tables.
+-- Truncates the slot and returns NULL, or returns the holder of a lock: a transaction older than a
+-- second, before any lock is requested, or '' for a younger one.
 -- repeat: slots 0..5
 CREATE OR REPLACE FUNCTION posthaste.truncate_0() RETURNS text LANGUAGE plpgsql AS $f$
 DECLARE
@@ -93,7 +91,7 @@ BEGIN
     RETURN '';
   END;
   -- Each truncation leaves a dead row in pg_class for the table, its TOAST table and each of their
-  -- indexes: what has no page is left alone.
+  -- indexes, so tables without pages are skipped.
   IF pg_relation_size('posthaste.ready_0') > 0 THEN TRUNCATE posthaste.ready_0; END IF;
   IF pg_relation_size('posthaste.claim_0') > 0 THEN TRUNCATE posthaste.claim_0; END IF;
   IF pg_relation_size('posthaste.job_done_0') > 0 THEN TRUNCATE posthaste.job_done_0; END IF;
@@ -137,10 +135,9 @@ BEGIN
   RETURN 'rotated';
 END $f$;
 
--- Seals the oldest segment that claims still look at, once every job in it was claimed. The
--- exclusive lock proves that no enqueuer is in it; the one that comes later finds ready_scan moved
--- and takes a newer one. o_blocker: the transaction with jobs in it that has kept it open for more
--- than a second.
+-- Seals the oldest segment that claims still read, once every job in it is claimed. The exclusive
+-- lock proves that no enqueuer is in it; later enqueuers find ready_scan advanced and use a newer
+-- segment. o_blocker: a transaction older than a second with jobs in the segment.
 CREATE OR REPLACE FUNCTION posthaste.seal(OUT o_sealed boolean, OUT o_blocker text)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
@@ -169,7 +166,7 @@ BEGIN
   o_sealed := true;
 END $f$;
 
--- Where the segments stand.
+-- The positions of the segments.
 CREATE OR REPLACE FUNCTION posthaste.segments(
   OUT ready_low bigint, OUT ready_scan bigint, OUT ready_current bigint, OUT overflow_low bigint,
   OUT overflow_scan bigint, OUT overflow_current bigint, OUT scheduled_low bigint,
@@ -185,7 +182,7 @@ LANGUAGE sql STABLE AS $f$
          pg_sequence_last_value('posthaste.scheduled_current'::regclass)
 $f$;
 
--- Verifies a slot from p_batch on, at most p_batches of it.
+-- Verifies at most p_batches batches of a slot after p_batch.
 CREATE OR REPLACE FUNCTION posthaste.verify(
   p_slot integer, p_batch bigint, p_batches integer, OUT o_batch bigint, OUT o_done boolean)
 LANGUAGE plpgsql
@@ -200,7 +197,7 @@ BEGIN
   END CASE;
 END $f$;
 
--- Empties a slot, or says who holds it.
+-- Truncates a slot, or returns the holder of a lock.
 CREATE OR REPLACE FUNCTION posthaste.truncate(p_slot integer) RETURNS text LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
@@ -212,8 +209,8 @@ BEGIN
 END $f$;
 
 -- Reclaims the oldest segment of the ready log if it is sealed and every row of it is closed.
--- p_batch: how far earlier calls have verified it. o_state: 'open' (o_batch says up to which batch
--- all is closed), 'locked' (o_blocker holds a lock), 'truncated', 'none'.
+-- p_batch: how far earlier calls have verified it. o_state: 'open' (all batches up to o_batch are
+-- closed), 'locked' (o_blocker holds a lock), 'truncated', 'none'.
 CREATE OR REPLACE FUNCTION posthaste.reclaim(
   p_low bigint, p_batch bigint, p_batches integer, OUT o_state text, OUT o_batch bigint,
   OUT o_blocker text)
@@ -242,13 +239,13 @@ BEGIN
     o_state := 'locked';
     RETURN;
   END IF;
-  -- A crash between this and the commit leaves spent rows behind, with the claims and
-  -- acknowledgements that say so.
+  -- After a crash between this and the commit, the rows are there again, with the claims and
+  -- acknowledgements that mark them as finished.
   PERFORM setval('posthaste.ready_low', p_low + 1);
   o_state := 'truncated';
 END $f$;
 
--- Moves jobs that still run out of the oldest segment, so that it can be truncated.
+-- Moves running jobs out of a slot, so that it can be truncated.
 CREATE OR REPLACE FUNCTION posthaste.move_running(p_slot integer, p_batch bigint, p_limit integer)
 RETURNS bigint LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off

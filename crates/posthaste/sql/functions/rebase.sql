@@ -197,8 +197,8 @@ BEGIN
           setval('posthaste.listeners_until', 0);
 END $f$;
 
--- Two jobs with one id: drawn here while the sequence was behind, as after a logical replication,
--- which does not replicate sequences.
+-- Two jobs with one id: one was drawn here while the sequence was too low, as after a logical
+-- replication, which does not replicate sequences.
 CREATE OR REPLACE FUNCTION posthaste.reject_duplicate_ids(p_ids bigint[])
 RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$

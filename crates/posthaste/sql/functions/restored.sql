@@ -313,9 +313,9 @@ BEGIN
           HINT = 'Stop all workers and run `posthaste rebase` once; enqueuing still works.';
 END $f$;
 
--- Required before operations on jobs, which use transaction ids. A copy without any work done
--- becomes a store of its own by the first one, as by its first worker: jobs cancelled there would
--- look like work done elsewhere.
+-- Required before operations on jobs, which use transaction ids. The first operation on a copy in
+-- which nothing was worked makes it a separate store, as its first worker does: otherwise jobs
+-- cancelled there would count as work of the original.
 CREATE OR REPLACE FUNCTION posthaste.require_own_store() RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN

@@ -1,11 +1,11 @@
--- Rows: a job in the shapes of the tables that it moves through, and which rows are meant.
-
--- A job in the shapes of the tables that it moves through: here, and nowhere else, their columns
--- are listed. The planner inlines these functions where they stand in FROM, so they cost nothing;
--- none of their arguments may hold a sub-select there.
+-- Rows: converts a job between the tables that it moves through, and selects the rows of a batch.
 --
--- For a slot that it is written into once more, as it is or with something of it changed. One with
--- a key and without a turn is on its way to be given one.
+-- The planner inlines the conversions in FROM, so they cost nothing; their arguments must not
+-- contain sub-selects there.
+
+-- The row with which a job is written to a slot again, with those fields changed that are given. A
+-- job with an ordering key and without a turn goes to the internal lane that assigns turns
+-- (functions/ordering.sql).
 CREATE OR REPLACE FUNCTION posthaste.reschedule_row(
   job posthaste.store, slot smallint, due timestamptz DEFAULT NULL, attempt integer DEFAULT NULL,
   crashes smallint DEFAULT NULL, error text DEFAULT NULL, turn bigint DEFAULT NULL)
@@ -24,7 +24,7 @@ RETURNS SETOF posthaste.store LANGUAGE sql STABLE AS $f$
     FROM (SELECT job.ordering_key IS NOT NULL AND coalesce(turn, job.turn) IS NULL AS needs_turn) w
 $f$;
 
--- For posthaste.dead: kept as dead, expired, discarded or cancelled.
+-- The row of a job in posthaste.dead; its state is dead, expired, discarded or cancelled.
 CREATE OR REPLACE FUNCTION posthaste.to_dead(job posthaste.store, state text)
 RETURNS SETOF posthaste.dead LANGUAGE sql STABLE AS $f$
   SELECT job.id, clock_timestamp(), job.enqueued_at, job.scheduled_at, job.expires_at,
@@ -34,7 +34,7 @@ RETURNS SETOF posthaste.dead LANGUAGE sql STABLE AS $f$
          job.ordering_key, job.turn, job.last_error, job.trace, job.kwargs
 $f$;
 
--- For posthaste.in_flight.
+-- The row of a job in posthaste.in_flight.
 CREATE OR REPLACE FUNCTION posthaste.to_in_flight(
   job posthaste.store, state text, until timestamptz DEFAULT NULL, worker bigint DEFAULT NULL,
   token uuid DEFAULT NULL)
@@ -45,16 +45,15 @@ RETURNS SETOF posthaste.in_flight LANGUAGE sql STABLE AS $f$
          job.ordering_key, job.turn, job.last_error, job.trace, job.kwargs
 $f$;
 
--- When a quarantined job may be run. Those of one death each are due since ever, so that
--- in_flight_quarantined has them by their ids: that is the order of their lane, which an ordered
--- relay must keep wherever they were found, in a batch, among what ran for long, or given back. The
--- one that killed more often stands behind them.
+-- When a quarantined job may run. Jobs whose worker died once are due at the epoch, so that the
+-- index in_flight_quarantined returns them by id: that is the order of their lane, which an ordered
+-- relay must keep. Jobs with more deaths come after them.
 CREATE OR REPLACE FUNCTION posthaste.quarantine_until(crashes smallint)
 RETURNS timestamptz LANGUAGE sql VOLATILE AS $f$
   SELECT CASE WHEN crashes > 1 THEN clock_timestamp() ELSE 'epoch' END
 $f$;
 
--- Out of posthaste.in_flight: in no slot yet, written by nobody.
+-- A job of posthaste.in_flight as a row of posthaste.store, without a slot and a transaction id.
 CREATE OR REPLACE FUNCTION posthaste.from_in_flight(h posthaste.in_flight)
 RETURNS posthaste.store LANGUAGE sql IMMUTABLE AS $f$
   SELECT ROW(NULL::xid8, h.id, h.enqueued_at, h.scheduled_at, h.expires_at, h.priority, h.attempt,
@@ -64,8 +63,8 @@ RETURNS posthaste.store LANGUAGE sql IMMUTABLE AS $f$
              h.trace, h.kwargs)::posthaste.store
 $f$;
 
--- A dead job holds no key and no turn any more, and is not to be cancelled, whichever function
--- dead-lettered it.
+-- Releases the unique keys and turns of jobs that are written to posthaste.dead, and deletes
+-- requests to cancel them.
 CREATE OR REPLACE FUNCTION posthaste.release_dead() RETURNS trigger LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_hashjoin = off SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
@@ -78,7 +77,7 @@ BEGIN
   RETURN NULL;
 END $f$;
 
--- Whether a row of a lane is behind its cursor, the newest claim row.
+-- Whether a row of a lane is claimed, by the lane's cursor, its newest claim row.
 CREATE OR REPLACE FUNCTION posthaste.is_claimed(
   xid xid8, id bigint, lo pg_snapshot, hi pg_snapshot, to_xid xid8, to_id bigint, exhausted boolean)
 RETURNS boolean LANGUAGE sql STABLE AS $f$
@@ -86,8 +85,8 @@ RETURNS boolean LANGUAGE sql STABLE AS $f$
     OR (pg_visible_in_snapshot(xid, hi) AND (exhausted OR (xid, id) <= (to_xid, to_id)))
 $f$;
 
--- Whether the promoter is past a scheduled row, given its newest page (functions/promote.sql says
--- what the fields mean).
+-- Whether the promoter has passed a scheduled row, by the fields of its newest page
+-- (functions/promote.sql).
 CREATE OR REPLACE FUNCTION posthaste.promoted(
   xid xid8, due timestamptz, id bigint, t_lo timestamptz, t_hi timestamptz, lo pg_snapshot,
   hi pg_snapshot, at_xid xid8, at_due timestamptz, at_id bigint, late_done boolean,
@@ -102,10 +101,10 @@ RETURNS boolean LANGUAGE sql STABLE AS $f$
   END
 $f$;
 
--- The rows of a batch: its window cut by its edges. Deterministic, however often it is asked. Each
+-- The rows of a batch: those of its window between its bounds; the same rows at each call. Each
 -- part is one exact index range: a row comparison as upper bound does not stop a btree scan inside
--- one transaction's rows, and would walk the rest of a bulk insert. OFFSET 0 keeps each part a
--- parameterised look-up whatever the planner thinks of an empty table.
+-- one transaction's rows, and would read the rest of a bulk insert. OFFSET 0 keeps each part a
+-- parameterised index scan, even if the planner takes the table for empty.
 -- repeat: slots 0..5
 CREATE OR REPLACE FUNCTION posthaste.batch_rows_0(p_batch bigint, p_token uuid)
 RETURNS SETOF posthaste.store LANGUAGE sql STABLE AS $f$
@@ -149,8 +148,8 @@ RETURNS SETOF posthaste.store LANGUAGE sql STABLE AS $f$
 $f$;
 -- end
 
--- Jobs of this slot that a worker has now. A function, because the plan of six such searches
--- inlined into a view costs more than its rows.
+-- Running jobs of this slot. A function, because planning six such queries inlined into a view
+-- costs more than reading their rows.
 -- repeat: slots 0..5
 CREATE OR REPLACE FUNCTION posthaste.running_0()
 RETURNS SETOF posthaste.store LANGUAGE plpgsql STABLE COST 10 ROWS 100

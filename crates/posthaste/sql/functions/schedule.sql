@@ -1,8 +1,8 @@
 -- Validation of schedules: the same decisions and messages as src/periodic/schedule.rs, which a
 -- test compares (tests/periodic/refused.rs).
 
--- The numbers that one field of a schedule selects, or what is wrong with it. Names stand for
--- numbers from p_least on.
+-- The numbers that one field of a schedule selects, or the reason why it is invalid. The first of
+-- p_names is the number p_least.
 CREATE OR REPLACE FUNCTION posthaste.schedule_field(
   p_what text, p_text text, p_least integer, p_most integer, p_names text[],
   OUT o_numbers integer[], OUT o_refusal text)
@@ -116,8 +116,8 @@ BEGIN
   RETURN v_refusal;
 END $f$;
 
--- Checks each written row of posthaste.periodic: rejects what no leader could read or enqueue, and
--- clears the error of a changed row.
+-- Checks each written row of posthaste.periodic: rejects schedules that no leader could read and
+-- jobs that none could enqueue, and clears the error of a changed row.
 CREATE OR REPLACE FUNCTION posthaste.check_periodic() RETURNS trigger LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE

@@ -1,8 +1,8 @@
--- The scheduled slots: kept small, and emptied.
+-- The scheduled slots: compacts and truncates them.
 
--- Truncates a finished scheduled segment: nobody can enter it (the caller holds its lock), and no
--- row of it waits for its promotion. NULL when that is done, else why not: 'unpromoted', who holds
--- a lock, or '' for somebody in passing.
+-- Truncates a finished scheduled segment: no session can enter it (the caller holds its lock), and
+-- no row waits to be promoted. Returns NULL, or the obstacle: 'unpromoted', or the holder of a lock
+-- as truncate_k() of the ready log.
 -- repeat: slots 6..7
 CREATE OR REPLACE FUNCTION posthaste.truncate_6() RETURNS text LANGUAGE plpgsql AS $f$
 DECLARE
@@ -39,9 +39,9 @@ BEGIN
 END $f$;
 -- end
 
--- Whether every row of the slot is behind its cursor. The caller knows that nobody can be in it any
--- more. Asked of three indexes, whatever its size: a row that is not promoted is due later than the
--- last window looked, or is of a transaction that it could not see.
+-- Whether the promoter has passed every row of the slot; the caller knows that no session writes to
+-- it any more. Three index probes, whatever the slot's size: a row that is not promoted is due
+-- after the last window, or belongs to a transaction that this window did not see.
 -- repeat: slots 6..7
 CREATE OR REPLACE FUNCTION posthaste.is_promoted_6() RETURNS boolean LANGUAGE plpgsql AS $f$
 DECLARE
@@ -59,8 +59,8 @@ BEGIN
 END $f$;
 -- end
 
--- Whether the slot is really empty: a truncation whose transaction was lost after its setval leaves
--- rows and windows behind.
+-- Whether the slot is empty: after a truncation whose transaction was lost after its setval, rows
+-- and windows are still there.
 -- repeat: slots 6..7
 CREATE OR REPLACE FUNCTION posthaste.is_empty_6() RETURNS boolean LANGUAGE sql AS $f$
   SELECT NOT EXISTS (SELECT FROM posthaste.scheduled_6)
@@ -70,10 +70,9 @@ CREATE OR REPLACE FUNCTION posthaste.is_empty_6() RETURNS boolean LANGUAGE sql A
 $f$;
 -- end
 
--- What tidy_scheduled() asks of a slot: rows promoted from it since it was truncated, windows that
--- were looked through (beside many writers each look leaves one) and, by their size, rows closed
--- before (52 bytes each) and notes of turns that were not kept (80); whether it is really empty;
--- and to truncate it.
+-- The number of finished rows of a slot: those promoted since it was truncated, the promoter's
+-- windows (with many writers each poll writes one) and, estimated by size, rows closed before they
+-- were promoted (52 bytes each) and outdated positions of ordering keys (80).
 CREATE OR REPLACE FUNCTION posthaste.spent_scheduled(p_slot integer)
 RETURNS bigint LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
@@ -113,8 +112,8 @@ BEGIN
   END CASE;
 END $f$;
 
--- About how many bytes of arguments wait in the slot, if p_rows jobs do: by the next two hundred
--- that are due. The room of a row and of its entries in indexes is added.
+-- Estimates the bytes of p_rows waiting jobs of the slot by the next two hundred that are due:
+-- their arguments, and 200 bytes for each row with its index entries.
 -- repeat: slots 6..7
 CREATE OR REPLACE FUNCTION posthaste.waiting_bytes_6(p_rows bigint) RETURNS bigint
 LANGUAGE sql STABLE AS $f$
@@ -127,8 +126,8 @@ LANGUAGE sql STABLE AS $f$
 $f$;
 -- end
 
--- Whether a new segment is worth it: what waits is copied. So at least p_rows rows, or p_bytes
--- bytes, and half of all, are spent.
+-- Whether a new segment is worth copying the waiting jobs: at least p_rows rows or p_bytes bytes,
+-- and half of the slot, are finished.
 CREATE OR REPLACE FUNCTION posthaste.is_scheduled_spent(
   p_slot integer, p_rows bigint, p_bytes bigint)
 RETURNS boolean LANGUAGE plpgsql
@@ -154,10 +153,9 @@ BEGIN
   END CASE;
 END $f$;
 
--- Keeps the scheduled slots small. When enough of the current one is spent (is_scheduled_spent), a
--- new segment starts and the promoter carries what waits over; an old
--- segment that holds nothing any more is truncated. o_state says what came of it: 'rotated',
--- 'truncated', 'draining', 'locked' (o_blocker holds a lock), 'none' or 'busy'.
+-- Keeps the scheduled slots small: starts a new segment when enough of the current one is finished
+-- (is_scheduled_spent), and truncates the old one once the promoter has carried its jobs over.
+-- o_state: 'rotated', 'truncated', 'draining', 'locked' (o_blocker holds a lock), 'none' or 'busy'.
 CREATE OR REPLACE FUNCTION posthaste.tidy_scheduled(
   p_spent bigint, p_bytes bigint DEFAULT 50331648, OUT o_state text, OUT o_blocker text)
 LANGUAGE plpgsql

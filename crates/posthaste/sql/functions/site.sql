@@ -1,7 +1,7 @@
 -- Sites: whether a process may work on this store, or it is a copy of another site's.
 --
 -- A physical copy has everything of the original except the server it runs on. So the store records
--- the names and addresses by which it is reached, and what identified its server last.
+-- the names and addresses by which it is reached, and the last identity of its server.
 
 -- The decision. p_known and p_here: the configured names of the store's site and of the process's.
 -- p_is_known_address: the process connects by an address recorded in the store. p_is_running: the
@@ -9,10 +9,10 @@
 -- cleanly, which is also true of a cold copy. p_is_same_endpoint: the server's own address is the
 -- same. p_was_admitted: the process was admitted before, and is still alive.
 --
--- Two names decide alone. Without names a known address does, whatever server it leads to: servers
--- are replaced. So does a process that followed the store here. If only one of the two has a name,
--- an address proves less: a crashed or promoted server may be a copy whose user gave it a name, or
--- forgot that the original has one.
+-- If both have names, the names decide. Without names, a known address is sufficient, whichever
+-- server it leads to, because servers are replaced. So is an earlier admission of the process. If
+-- only one has a name, an address proves less: a crashed or promoted server may be a copy whose user
+-- gave it a name, or forgot that the original has one.
 CREATE OR REPLACE FUNCTION posthaste.is_own_site(
   p_known text, p_here text, p_is_known_address boolean, p_is_running boolean,
   p_is_same_life boolean, p_is_same_endpoint boolean, p_was_admitted boolean)

@@ -42,7 +42,7 @@ BEGIN
   RETURN NULL;
 END $f$;
 
--- Writes what a worker has counted since its last flush.
+-- Writes the counts of a worker since its last flush.
 CREATE OR REPLACE FUNCTION posthaste.flush_stats(
   p_queues text[], p_priorities integer[], p_names text[], p_tags text[], p_whats text[],
   p_jobs bigint[])
@@ -184,7 +184,7 @@ BEGIN
   END IF;
   BEGIN
     EXECUTE format('LOCK TABLE %s, %s IN ACCESS EXCLUSIVE MODE NOWAIT', v_tables[1], v_tables[2]);
-    -- Under the lock nobody is writing there, and every writer has ended. If deltas arrived
+    -- Under the lock no session writes there, and every writer has ended. If deltas arrived
     -- meanwhile, the lock is released and they are summed next time.
     IF posthaste.has_newest_stats(v_old) THEN
       RAISE lock_not_available;

@@ -1,25 +1,25 @@
--- Index sync: triggers of tables whose rows an index shows. Each row has a version; the writer of
--- the index writes it with that version, and no index accepts an older one after a newer. A job is
--- enqueued with each change, in its transaction, and completes only when the index was seen to be
--- correct.
+-- Index sync: triggers of synced tables. Each row has a version, with which its document is
+-- written, and no index replaces a newer version by an older one. Each change enqueues a job in its
+-- transaction; the job completes only after it has found the index correct.
 --
--- What makes a version safe: of two versions of a row, the later one is the larger, also across its
--- deletion and re-creation, whichever transaction waited for the other. An update draws from the
--- table's sequence while it has the row's lock. An insert draws before it has anything: it may then
--- wait in the unique index for a transaction that deletes the key, and that one's draw may be
--- larger. So an insert looks, when it is through, whether anybody has deleted anything since its
--- statement began, and if so draws again, by an update of its own rows. It looks at a sequence,
--- which no snapshot holds back: this is right in every isolation level, and nobody waits for
--- anybody.
+-- Of two versions of a row, the later one must be larger, also across its deletion and re-creation,
+-- whichever transaction waited for the other. An update draws from the table's sequence while it
+-- has the row's lock. An insert draws before it has a lock: it may then wait in the unique index
+-- for a transaction that deletes the key, whose version may be larger. So at its end an insert
+-- checks whether any row was deleted since its statement began, and if so draws again, by an update
+-- of the inserted rows. It checks a sequence, which does not depend on a snapshot: this is correct
+-- in every isolation level, and no session waits.
 
--- What the triggers of one sync do; a table may have several. @key@, @version@ and @table@ are
--- quoted identifiers, @name@ and @drawn@ are plain words. The parts between [draw and draw] are
--- there where versions are ours to draw, those between [own and own] where they are not; [job and
--- job] where changes enqueue. What stands between @enqueue and enqueue@ is enqueued: kwargs, and
--- FROM their source. The program says what is going on by SET posthaste.tag.
--- Where two syncs draw for one column, each draws: the later value stays, and is the larger.
--- All of this runs under the writer's path, because the table's other triggers may want it, and may
--- not be led astray by it (sql/README.md): @is@ is the equality that the key's index has.
+-- The template of the triggers of one sync; a table may have several. @key@, @version@ and @table@
+-- are quoted identifiers, @name@ and @drawn@ are plain words. Parts between [draw and draw] are
+-- used if posthaste draws the versions, those between [own and own] if the program sets them, and
+-- those between [job and job] if changes enqueue jobs. The text between @enqueue and enqueue@ is
+-- the kwargs of the jobs and the FROM of their source. Programs set the tag of the jobs by SET
+-- posthaste.tag. If two syncs draw for one column, each draws: the later value stays, and is
+-- larger.
+--
+-- The triggers run under the writer's search_path, because other triggers of the table may need it.
+-- So their names are exact (sql/README.md): @is@ is the equality operator of the key's index.
 CREATE OR REPLACE FUNCTION posthaste.sync_triggers() RETURNS text
   LANGUAGE sql IMMUTABLE AS $f$ SELECT $sql$
 [draw

@@ -224,9 +224,9 @@ RETURNS integer LANGUAGE sql STABLE AS $f$
 $f$;
 -- end
 
--- Slots that may hold undispatched jobs, oldest first. What lies in the overflow is older than the
--- ready log; of two overflow segments the newer one has the older jobs, because compaction moves a
--- lane's oldest jobs first. In plpgsql, which plans it once for a session: a claim calls it twice.
+-- Slots that may have unclaimed jobs, oldest first. Jobs in the overflow are older than the ready
+-- log; of two overflow segments the newer one has the older jobs, because compaction moves a lane's
+-- oldest jobs first. In plpgsql, which plans it once per session: a claim calls it twice.
 CREATE OR REPLACE FUNCTION posthaste.scan_slots() RETURNS integer[] LANGUAGE plpgsql STABLE AS $f$
 DECLARE
   v_slots integer[] := '{}';
