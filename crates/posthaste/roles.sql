@@ -1,6 +1,6 @@
--- Roles: who only enqueues, who works, who only looks. Idempotent, and safe beside itself; grants
--- are taken back before they are given, so that what an older version gave does not stay. Members
--- are yours to add: GRANT posthaste_producer TO app.
+-- Roles for producers, workers and observers. Idempotent, and safe to run concurrently. Grants are
+-- revoked first, so that no grant of an older version stays. Add members yourself, for example:
+-- GRANT posthaste_producer TO app.
 --
 -- Roles belong to the whole cluster, grants to this database. The lock is that of the migrations.
 SET LOCAL search_path = pg_catalog, pg_temp;
@@ -16,7 +16,7 @@ BEGIN
       BEGIN
         EXECUTE format('CREATE ROLE %I NOLOGIN', v_role);
       EXCEPTION WHEN duplicate_object OR unique_violation THEN
-        NULL;  -- somebody made it meanwhile, from another database
+        NULL;  -- another session created it meanwhile, from another database
       END;
     END IF;
     EXECUTE format('REVOKE ALL ON ALL TABLES IN SCHEMA posthaste FROM %I', v_role);
@@ -24,23 +24,23 @@ BEGIN
     EXECUTE format('GRANT USAGE ON SCHEMA posthaste TO %I', v_role);
   END LOOP;
 
-  -- How long a session has held a lock: without this, each that does in passing is taken for one
-  -- that stays, and who keeps a transaction open is not seen at all.
+  -- Shows how long other sessions have held locks. Without it, short locks seem to be long ones, and
+  -- idle transactions are not visible.
   BEGIN
     GRANT pg_read_all_stats TO posthaste_worker, posthaste_observer;
   EXCEPTION WHEN insufficient_privilege OR unique_violation OR internal_error THEN
-    NULL;  -- not ours to give, or just given from another database ("tuple concurrently updated")
+    NULL;  -- no right to grant it, or granted at the same time from another database
   END;
 
-  -- Where functions were revoked from PUBLIC, too. Those that run with their owner's rights are
-  -- given one by one, and nobody calls those of triggers.
+  -- Also if EXECUTE was revoked from PUBLIC. Functions that run with their owner's rights are
+  -- granted one by one, and trigger functions need no grant.
   EXECUTE (SELECT format('GRANT EXECUTE ON ROUTINE %s TO posthaste_producer, posthaste_worker, '
                          'posthaste_observer', string_agg(p.oid::regprocedure::text, ', '))
              FROM pg_proc p
             WHERE p.pronamespace = 'posthaste'::regnamespace AND NOT p.prosecdef
               AND p.prorettype <> 'trigger'::regtype);
 
-  -- Slots are written and emptied, never changed. What stands beside them is.
+  -- Rows of slots are inserted and truncated, never updated.
   FOR v_name IN SELECT c.relname FROM pg_class c WHERE c.relnamespace = 'posthaste'::regnamespace
     AND c.relname ~ '_[0-7]$' AND c.relkind = 'r' LOOP
     EXECUTE format('GRANT SELECT, INSERT, TRUNCATE ON posthaste.%I TO posthaste_worker', v_name);
@@ -51,7 +51,7 @@ BEGIN
     EXECUTE format('GRANT SELECT, %s ON SEQUENCE posthaste.%I TO posthaste_worker',
                    CASE WHEN v_name IN ('job_id', 'worker_id', 'batch_id', 'turn')
                           OR v_name LIKE 'sync\_%' THEN 'USAGE' ELSE 'UPDATE' END, v_name);
-    -- The one that changes a synced table draws its versions.
+    -- A session that changes a synced table draws versions.
     IF v_name LIKE 'sync\_%' THEN
       EXECUTE format('GRANT SELECT, USAGE ON SEQUENCE posthaste.%I TO posthaste_producer', v_name);
     END IF;
@@ -61,7 +61,7 @@ END $do$;
 GRANT SELECT ON ALL TABLES IN SCHEMA posthaste TO posthaste_worker, posthaste_observer;
 GRANT SELECT ON ALL SEQUENCES IN SCHEMA posthaste TO posthaste_observer;
 
--- A worker enqueues too: its handlers do. Deltas of counters go to whichever table has its turn.
+-- A worker enqueues too, in its handlers.
 GRANT INSERT ON posthaste.job, posthaste.staged_jobs, posthaste.outbox, posthaste.store,
   posthaste.attempt, posthaste.finished, posthaste.stats_delta,
   posthaste.stats_sum, posthaste.relay TO posthaste_worker;
@@ -72,13 +72,12 @@ GRANT INSERT, UPDATE, DELETE ON posthaste.worker, posthaste.leader, posthaste.la
   posthaste.audited, posthaste.bulk_action, posthaste.alert, posthaste.site, posthaste.capture,
   posthaste.capture_gap, posthaste.capture_copy
   TO posthaste_worker;
--- The one that meets a server that was promoted first says so for all.
+-- The first worker that connects to a promoted server records its new identity.
 GRANT UPDATE ON posthaste.store_identity TO posthaste_worker;
 GRANT INSERT ON posthaste.epoch TO posthaste_worker;
 
--- For INSERT INTO posthaste.job, posthaste.enqueue and Rust's enqueue. It lets the role write rows
--- that nothing has checked, but not say which job a row is, who wrote it, how often it was tried or
--- whose key and turn it has.
+-- For INSERT INTO posthaste.job, posthaste.enqueue and Rust's enqueue. The role can also write
+-- unchecked rows, but not choose their job id, transaction, attempts, unique key or turn.
 GRANT USAGE ON SEQUENCE posthaste.job_id TO posthaste_producer;
 GRANT SELECT ON SEQUENCE posthaste.ready_current, posthaste.ready_scan, posthaste.scheduled_current,
   posthaste.promote_horizon, posthaste.flags, posthaste.listeners_until

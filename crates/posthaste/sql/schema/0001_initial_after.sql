@@ -1,6 +1,7 @@
--- Behind the functions: views and rules, triggers, a default that calls a function, first rows.
+-- Installed after the functions: views, rules, triggers, a default that calls a function, first
+-- rows.
 
--- Which store a worker is of: it may claim there and nowhere else.
+-- The store in which a worker registers, the only one in which it may claim.
 ALTER TABLE posthaste.worker ALTER COLUMN identity SET DEFAULT posthaste.session_identity();
 
 CREATE TRIGGER release_dead AFTER INSERT ON posthaste.dead REFERENCING NEW TABLE AS new_dead
@@ -12,8 +13,8 @@ CREATE TRIGGER note_routes AFTER INSERT ON posthaste.route FOR EACH STATEMENT
 -- Every job that is not done, with its state: available, blocked (until its turn), scheduled,
 -- retrying, running, awaiting, quarantined, expired, dead, discarded, cancelled. For people and
 -- reports: it reads whole slots. It names each slot instead of the partitioned parent, so that a
--- reader locks no more than it reads. Reading it in a transaction that stays open keeps segments
--- from being truncated; claims do not care.
+-- reader locks only the tables that it reads. While a transaction that has read it is open,
+-- segments are not truncated; claims are not affected.
 CREATE VIEW posthaste.job (
   id, name, queue, priority, scheduled_at, expires_at, enqueued_at, tag, kwargs, unique_key,
   ordering_key, attempt, max_attempts, state, last_error, trace) AS
@@ -76,8 +77,7 @@ ALTER VIEW posthaste.job ALTER COLUMN max_attempts SET DEFAULT 25;
 -- Each OFFSET 0 keeps expressions from being evaluated twice (a volatile scheduled_at would be
 -- judged by one value and stored as another). The scalar sub-selects without a reference to the row
 -- run once per statement, and only when a row needs them: ten million rows enter their segment
--- once. The last of them is enter_ready() without the call, for the case that nothing is just being
--- sealed.
+-- once. The last of them is enter_ready() inlined, unless the segment is being sealed.
 CREATE RULE enqueue AS ON INSERT TO posthaste.job DO INSTEAD
   INSERT INTO posthaste.store (slot, queue, name, priority, scheduled_at, expires_at, enqueued_at,
                                tag, kwargs, kwargs_bytes, attempt, max_attempts,
@@ -143,8 +143,8 @@ CREATE RULE enqueue AS ON INSERT TO posthaste.job DO INSTEAD
 INSERT INTO posthaste.store_identity (identity) VALUES (posthaste.current_identity());
 SELECT posthaste.create_copy_triggers();
 
--- What a replication writes later fires triggers of rows only. Whichever store it is of, its leader
--- writes here, and no enqueue does.
+-- Rows that a replication writes after its initial copy fire row triggers only. The leader of the
+-- replicated store writes this table, and no enqueue does.
 CREATE TRIGGER note_replicated AFTER INSERT OR UPDATE ON posthaste.leader
   FOR EACH ROW EXECUTE FUNCTION posthaste.note_copied();
 
@@ -152,7 +152,7 @@ ALTER TABLE posthaste.leader ENABLE REPLICA TRIGGER note_replicated;
 
 SELECT posthaste.begin_epoch(0);
 
--- What comes into, changes in and leaves these two tables is counted (functions/stats.sql).
+-- Count the jobs that enter, change in or leave these two tables (functions/stats.sql).
 CREATE TRIGGER stats_inserted AFTER INSERT ON posthaste.in_flight
   REFERENCING NEW TABLE AS new_rows
   FOR EACH STATEMENT EXECUTE FUNCTION posthaste.track_stats();
@@ -177,9 +177,9 @@ CREATE TRIGGER stats_deleted AFTER DELETE ON posthaste.dead
   REFERENCING OLD TABLE AS old_rows
   FOR EACH STATEMENT EXECUTE FUNCTION posthaste.track_stats();
 
--- Jobs as "Transactionally staged job drains in Postgres" has them, for programs written against
--- that. The job's name decides on the queue, as always (posthaste.route). A list of arguments is
--- kept as {"args": [...]}, which relays unwrap. A row is gone when its job is done.
+-- Jobs in the table of "Transactionally staged job drains in Postgres", for programs that use it.
+-- posthaste.route maps the job's name to a queue. A list of arguments is stored as {"args": [...]},
+-- which relays unwrap. A row disappears when its job is completed.
 CREATE VIEW posthaste.staged_jobs (id, job_name, job_args) AS
   SELECT j.id, j.name, posthaste.as_list(j.kwargs) FROM posthaste.job j
     WHERE j.state NOT IN ('dead', 'discarded', 'cancelled', 'expired');
@@ -191,10 +191,10 @@ CREATE RULE stage AS ON INSERT TO posthaste.staged_jobs DO INSTEAD
         ELSE NEW.job_args END)
   RETURNING id, name, posthaste.as_list(kwargs);
 
--- Jobs as an outbox has them: under an id that their writer gives, which is the delivery id that
--- receivers see; with a payload of any bytes, or by reference to a row of another table, which is
--- sent as a reference. A row is gone when its job is done; in a queue that keeps done jobs
--- (posthaste.keep) it stays for as long, with the time of its completion.
+-- Jobs as an outbox table: the writer gives the id, which is the delivery id that receivers see,
+-- and a payload of any bytes or a reference to a row of another table, which is sent as a
+-- reference. A row disappears when its job is completed; in a queue that retains completed jobs
+-- (posthaste.keep) it stays as long as they do, with the time of completion.
 CREATE VIEW posthaste.outbox (id, type, payload, table_name, table_id, created_at, completed_at,
                               trace) AS
   SELECT (o.row ->> 'id')::uuid, j.name,
@@ -212,12 +212,12 @@ CREATE VIEW posthaste.outbox (id, type, payload, table_name, table_id, created_a
 CREATE TRIGGER insert_outbox_row INSTEAD OF INSERT ON posthaste.outbox FOR EACH ROW
   EXECUTE FUNCTION posthaste.insert_outbox_row();
 
--- What cannot be read is refused. What a leader writes (functions/periodic.sql) is not looked at.
+-- Rejects invalid periodic jobs. Updates by the leader (functions/periodic.sql) do not fire it.
 CREATE TRIGGER check_periodic
   BEFORE INSERT OR UPDATE OF schedule, time_zone, job, kwargs, queue, priority, tag, max_attempts
   ON posthaste.periodic FOR EACH ROW EXECUTE FUNCTION posthaste.check_periodic();
 
--- Sessions that fire no triggers change nothing that these two tables' triggers count and release.
+-- Reject changes by sessions that do not fire the triggers of these two tables.
 CREATE TRIGGER refuse_silent BEFORE INSERT OR UPDATE OR DELETE ON posthaste.in_flight
   FOR EACH STATEMENT EXECUTE FUNCTION posthaste.refuse_silent();
 
