@@ -1,6 +1,6 @@
--- Captures as they stand: their slots, and what the server keeps for them. One keeps up where its
--- newest mark is young and little was written since; else all is captured that was committed until
--- the log ended where the capture is now.
+-- Captures, their slots, and the log that the server keeps for them. A capture has no lag if its
+-- newest mark is young and little was written since; else its lag is the age of the last mark at
+-- which the log ended before the current position.
 SELECT c.name, c.slot, c.publication, c.installed_at, c.started_at, c.stopped,
        coalesce(s.active, false) AS is_active, s.slot_name IS NULL AS is_missing,
        coalesce(s.wal_status, '') AS wal_status, m.done::text, m.at,

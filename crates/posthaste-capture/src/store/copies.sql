@@ -1,4 +1,4 @@
--- Copies, the newest first.
+-- Copies, newest first.
 SELECT p.id, p.begun_at, p.ended_at, p.rows, p.expected, p.is_cancelled, p.capture,
        p.schema_name || '.'::text || p.table_name AS table_name, p.filter, p.problem
   FROM posthaste.capture_copy p

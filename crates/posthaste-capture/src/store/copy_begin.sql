@@ -1,4 +1,4 @@
--- A copy begins; no row where one of this table goes on.
+-- Starts a copy of a table; no row if one is running.
 INSERT INTO posthaste.capture_copy (capture, schema_name, table_name, filter, expected)
 SELECT $1, $2, $3, $4,
        greatest(0::bigint, coalesce(

@@ -1,4 +1,4 @@
--- A chunk is copied, in the transaction of its jobs; no row where the copy has ended meanwhile.
+-- Records a copied chunk, in the transaction of its jobs; no row if the copy has ended meanwhile.
 UPDATE posthaste.capture_copy
    SET rows = rows + $2::bigint, after = $3::text[],
        ended_at = CASE WHEN $4::boolean THEN clock_timestamp() END

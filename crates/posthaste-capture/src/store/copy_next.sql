@@ -1,4 +1,4 @@
--- Whether a capture rests, and the copy that it is to go on with.
+-- Whether a capture is paused, and the copy that it continues.
 SELECT c.paused_at IS NOT NULL AS is_paused, p.id, p.schema_name, p.table_name, p.filter, p.after
   FROM posthaste.capture c
   LEFT JOIN LATERAL (

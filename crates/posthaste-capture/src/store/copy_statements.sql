@@ -1,5 +1,5 @@
--- The statements that lock a table against being rewritten, and read its next rows by the key:
--- those for which the filter is not true without their values, so that no chunk searches for long.
+-- The statements that lock a table against a rewrite, and that read its next rows by the key. Rows
+-- that do not match the filter are returned without their values, so that no chunk scans for long.
 SELECT pg_catalog.format('LOCK TABLE %I.%I IN ACCESS SHARE MODE'::text, $1::text, $2::text) AS lock,
        pg_catalog.format(
          'SELECT %s, r."posthaste wanted", %s FROM (SELECT %I.*, (%s) IS TRUE AS "posthaste wanted"'

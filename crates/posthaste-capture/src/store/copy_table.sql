@@ -1,6 +1,6 @@
--- A table that is to be copied, as the stream describes it: one row a column. Its key is that of
--- the replica identity, which deletions in the stream have; of a table with the whole row, the
--- primary key or a unique index.
+-- The columns of a table to be copied, as the stream describes them. Its key is that of the replica
+-- identity, which deletions in the stream contain; with a full replica identity, the primary key or
+-- a unique index.
 WITH t AS (
   SELECT c.oid, c.relreplident, n.nspname, c.relname
     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace

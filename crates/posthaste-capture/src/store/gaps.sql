@@ -1,4 +1,4 @@
--- What nobody captured, the newest first.
+-- Gaps, newest first.
 SELECT g.id, g.seen_at, g.accepted_at, g.begins::text, g.ends::text, g.capture, g.reason, g.tables,
        g.accepted_by
   FROM posthaste.capture_gap g

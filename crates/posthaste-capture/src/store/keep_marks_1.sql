@@ -1,4 +1,4 @@
--- The newest mark of each capture goes on in the other table.
+-- Copies the newest mark of each capture to the other table.
 INSERT INTO posthaste.capture_mark_1
 SELECT DISTINCT ON (m.epoch) m.*
   FROM (SELECT * FROM posthaste.capture_mark_0 UNION ALL SELECT * FROM posthaste.capture_mark_1) m

@@ -1,4 +1,5 @@
--- The newest mark. The tables were locked before: what was copied between them is seen.
+-- The newest mark. The caller has locked both tables, so that no mark is copied between them
+-- meanwhile.
 SELECT m.done::text, m.commit::text, m.record::text, m.row, m.events, m.bytes
   FROM (SELECT * FROM posthaste.capture_mark_0 UNION ALL SELECT * FROM posthaste.capture_mark_1) m
  WHERE m.epoch = $1::uuid

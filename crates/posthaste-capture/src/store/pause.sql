@@ -1,4 +1,4 @@
--- A capture rests, or goes on; no row where there is no such capture.
+-- Pauses or resumes a capture; no row if it does not exist.
 WITH was AS (SELECT c.name, c.paused_at IS NOT NULL AS is_paused FROM posthaste.capture c
               WHERE c.name = $1::text FOR UPDATE),
      done AS (UPDATE posthaste.capture c

@@ -1,5 +1,5 @@
--- Statements that fail as production's would with a publication of these tables. They are planned
--- and never run.
+-- Statements that fail if a publication of these tables would make statements of programs fail.
+-- They are planned and never run.
 SELECT p.statement
   FROM unnest($1::text[], $2::text[]) t (schema, name)
   JOIN pg_namespace s ON s.nspname = t.schema::name

@@ -1,4 +1,4 @@
--- The statement that makes a publication of these tables.
+-- The statement that creates a publication of these tables.
 SELECT pg_catalog.format('CREATE PUBLICATION %I'::text, $1::text)
     || coalesce(' FOR TABLE '::text || string_agg(
          pg_catalog.format('%I.%I'::text, t.one ->> 'schema'::text, t.one ->> 'name'::text)

@@ -1,4 +1,4 @@
--- What a publication has; no row where there is none.
+-- The tables of a publication; no row if it does not exist.
 SELECT p.puballtables OR EXISTS (SELECT FROM pg_publication_namespace n WHERE n.pnpubid = p.oid)
          AS has_more,
        ARRAY(SELECT s.nspname::text || '.'::text || c.relname::text

@@ -1,4 +1,4 @@
--- A capture is installed here; another epoch of it where it was before.
+-- Installs a capture here; a new epoch if it exists.
 INSERT INTO posthaste.capture (epoch, slot, publication, published, name, identity)
 SELECT $1::uuid, $2::text, $3::text,
        (SELECT p.oid FROM pg_publication p WHERE p.pubname = $3::text::name),

@@ -1,4 +1,4 @@
--- What a capture needs of its server.
+-- The settings of the server that a capture requires.
 SELECT current_setting('wal_level'::text) AS wal_level,
        current_setting('server_version_num'::text)::integer AS version,
        (SELECT r.rolreplication OR r.rolsuper FROM pg_roles r WHERE r.rolname = current_user)

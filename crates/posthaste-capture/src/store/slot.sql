@@ -1,4 +1,4 @@
--- A slot of logical decoding; columns that only newer servers have are read by their names.
+-- A slot of logical decoding. Columns that only newer servers have are read by name.
 SELECT s.database = current_database() AND s.plugin = 'pgoutput'::name AS is_ours, s.active,
        coalesce(s.confirmed_flush_lsn, '0/0')::text AS confirmed,
        coalesce(s.wal_status, 'reserved') AS wal_status,

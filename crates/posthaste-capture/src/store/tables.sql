@@ -1,4 +1,4 @@
--- Tables that are to be captured, as they are.
+-- The properties of tables to be captured.
 SELECT t.schema || '.'::text || t.name AS name, c.oid IS NOT NULL AS is_there,
        coalesce(c.relkind::text, '') AS kind,
        coalesce(c.relpersistence::text, '') AS persistence,

@@ -1,2 +1,2 @@
--- The private database, made once after initdb; the name is the user's.
+-- Creates the private database after initdb, with the user's name.
 CREATE DATABASE posthaste

@@ -1,2 +1,2 @@
--- Asked of a server before it is adopted: is this the data directory we mean?
+-- Checks, before a running server is used, that it has the expected data directory.
 SELECT current_setting('data_directory')

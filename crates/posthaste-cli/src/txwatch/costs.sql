@@ -1,4 +1,4 @@
--- Which sessions and prepared transactions hold locks that matter to posthaste: on tables of its
+-- Sessions and prepared transactions that hold locks which matter to posthaste: on tables of its
 -- queues, which cannot be truncated meanwhile, and on the segments into which they have enqueued.
 SELECT l.pid, p.gid AS name,
        count(DISTINCT l.relation) FILTER (WHERE l.locktype = 'relation') AS queue_tables,

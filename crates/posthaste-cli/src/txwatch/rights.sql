@@ -1,4 +1,4 @@
--- What this role lacks to act and to record its actions.
+-- The rights that this role lacks to act and to record actions.
 SELECT pg_catalog.pg_has_role('pg_signal_backend', 'USAGE')
          OR (SELECT r.rolsuper FROM pg_catalog.pg_roles r
               WHERE r.rolname = current_user) AS may_signal,

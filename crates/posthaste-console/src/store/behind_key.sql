@@ -1,5 +1,5 @@
--- Who waits for its turn of an ordering key ($1), the next first: those that have a place in the
--- order, after the one whose turn it is.
+-- Jobs that wait for their turn of an ordering key ($1), the next first: those with a turn after
+-- the current one.
 WITH stand AS MATERIALIZED (
   SELECT coalesce((SELECT s.turn FROM posthaste.ordering_position($1::text) s), -1::bigint) AS turn
 )

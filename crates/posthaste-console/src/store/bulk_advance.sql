@@ -1,5 +1,5 @@
--- A batch of an action ($1) by this console ($2) did $3 jobs more, and the walk stands at $4 of its
--- pass $5, in which it did $6; whether it is over ($7).
+-- Records a batch of an action ($1) by this console ($2): $3 more jobs, the place $4 in pass $5,
+-- the jobs $6 of this pass, and whether the action is finished ($7).
 UPDATE posthaste.bulk_action AS a
    SET jobs = a.jobs + $3::bigint, place = $4::text, passes = $5::integer, pass_jobs = $6::bigint,
        failures = 0, last_error = NULL, driver = $2::uuid,

@@ -1,4 +1,4 @@
--- The action ($1), if this console ($2) may go on with it.
+-- The action ($1), if this console ($2) may continue it.
 SELECT a.id, a.started_at, a.ended_at, a.at_most, a.expected, a.jobs, a.pass_jobs, a.passes,
        a.failures, a.action, a.state, a.filter, a.place, a.who, a.stopped_by, a.last_error,
        a.driven_until > clock_timestamp() - interval '30 s' AS is_driven,

@@ -1,4 +1,4 @@
--- Actions that this console ($1) goes on with: its own, and those that nobody went on with for a
+-- Actions that this console ($1) continues: its own, and those that no console has continued for a
 -- while.
 SELECT a.id FROM posthaste.bulk_action a
  WHERE a.state = 'running' AND (a.driver = $1::uuid OR a.driven_until <= clock_timestamp())

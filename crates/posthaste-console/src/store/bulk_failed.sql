@@ -1,4 +1,4 @@
--- A batch of an action ($1) failed, so that the action rests for $3 seconds, or fails ($4).
+-- Records a failed batch of an action ($1), which then rests for $3 seconds, or fails ($4).
 UPDATE posthaste.bulk_action AS a
    SET failures = a.failures + 1, last_error = $2::text, driver = NULL,
        driven_until = clock_timestamp() + $3::double precision * interval '1 s',

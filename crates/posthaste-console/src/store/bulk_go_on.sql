@@ -1,5 +1,6 @@
--- An action ($1) that was stopped or failed goes on, by this console ($2), in this database. A
--- place in tables may be none any more; what is done already is not met again.
+-- Continues a stopped or failed action ($1) by this console ($2) in this database. Places in tables
+-- may be invalid by now, so a cancellation starts again; jobs that are already done no longer
+-- match.
 UPDATE posthaste.bulk_action AS a
    SET state = 'running', ended_at = NULL, stopped_by = NULL, last_error = NULL, failures = 0,
        place = CASE WHEN a.action <> 'cancel' THEN a.place END, passes = 0,

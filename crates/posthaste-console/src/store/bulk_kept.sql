@@ -1,6 +1,6 @@
--- Jobs that were given up so ($1) until $4, those first that were given up first: of the next few
--- thousand ($9) after this time and number, those that match, at most $10. At the end the last
--- that was read, and how many were. A condition that is NULL is none.
+-- Dead jobs of state $1 until $4, oldest deaths first: the matching ones, at most $10, of the next
+-- few thousand ($9) after this time and id. The last row has the last job read and the number of
+-- jobs read. A condition that is NULL is ignored.
 WITH near AS MATERIALIZED (
   SELECT d.id, d.died_at, d.queue, d.name, d.tag, d.last_error, d.ordering_key, d.priority
     FROM posthaste.dead d

@@ -1,4 +1,4 @@
--- Actions at work, and the newest of the others ($1).
+-- Running actions, and the newest of the others ($1).
 SELECT a.id, a.started_at, a.ended_at, a.at_most, a.expected, a.jobs, a.pass_jobs, a.passes,
        a.failures, a.action, a.state, a.filter, a.place, a.who, a.stopped_by, a.last_error,
        a.driven_until > clock_timestamp() - interval '30 s' AS is_driven,

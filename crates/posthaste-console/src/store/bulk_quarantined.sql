@@ -1,5 +1,5 @@
--- Quarantined jobs that wait for a while still, with numbers below $1, the newest first. A
--- condition that is NULL is none.
+-- Quarantined jobs that are not due yet, with ids below $1, newest first. A condition that is NULL
+-- is ignored.
 SELECT h.id, h.enqueued_at FROM posthaste.in_flight h
  WHERE h.state = 'quarantined' AND h.id < $1::bigint AND h.until > clock_timestamp()
    AND ($2::text IS NULL OR h.queue LIKE $2::text) AND ($3::text IS NULL OR h.name LIKE $3::text)

@@ -1,5 +1,4 @@
--- An action ($1), on which this console ($2) begins to work. Of those that ended this many ($8) are
--- kept.
+-- Starts an action ($1) by this console ($2). Retains the last $8 ended actions.
 WITH forgotten AS (
   DELETE FROM posthaste.bulk_action AS a
    WHERE a.state <> 'running' AND a.id <= $1::integer - $8::integer)

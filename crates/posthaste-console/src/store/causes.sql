@@ -1,5 +1,5 @@
--- The last errors of jobs that were given up so ($1): of the newest few thousand ($6), those that
--- match, and how many were read. A condition that is NULL is none.
+-- The last errors of dead jobs of state $1: the matching ones of the newest few thousand ($6), and
+-- the number read. A condition that is NULL is ignored.
 WITH near AS MATERIALIZED (
   SELECT d.queue, d.name, d.tag, d.ordering_key, d.priority, left(d.last_error, 300) AS error
     FROM posthaste.dead d

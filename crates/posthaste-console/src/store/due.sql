@@ -1,7 +1,7 @@
--- Jobs that are due later, the next first: of the next few thousand after this time and number
--- ($9), those that match. What was promoted is before the promoter's cursor, and is not
--- read. At the end a row without a name: the last that was read, and how many were. A
--- condition that is NULL is none.
+-- Jobs that are due later, the next first: the matching ones of the next few thousand after this
+-- time and id ($9). Promoted jobs are before the promoter's cursor and are not read. The last row,
+-- without a name, has the last job read and the number of jobs read. A condition that is NULL is
+-- ignored.
 WITH cursor AS MATERIALIZED (
   (SELECT 6::smallint AS slot, p.* FROM posthaste.promote_cursor_6 p ORDER BY p.page DESC LIMIT 1)
   UNION ALL

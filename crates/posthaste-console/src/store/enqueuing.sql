@@ -1,5 +1,5 @@
--- Server processes whose transaction has enqueued: it holds a lock on the segment of its jobs. No
--- process: a prepared transaction.
+-- Server processes whose open transaction has enqueued: it holds a lock on the segment of its jobs.
+-- Prepared transactions have no process.
 SELECT DISTINCT l.pid FROM pg_locks l
  WHERE l.granted AND l.locktype = 'advisory'::text AND l.mode = 'ShareLock'::text
    AND l.classid::bigint IN (1885893473, 1885893474)

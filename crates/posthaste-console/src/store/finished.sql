@@ -1,6 +1,6 @@
--- Completed jobs that are kept, with numbers below this one ($1), the newest number first: of the
--- next few thousand ($2), those that match. At the end a row without a name: the last that was
--- read, and how many were. A condition that is NULL is none.
+-- Retained completed jobs with ids below $1, newest first: the matching ones of the next few
+-- thousand ($2). The last row, without a name, has the last job read and the number of jobs read. A
+-- condition that is NULL is ignored.
 WITH near AS MATERIALIZED (
   SELECT f.id, f.ended_at, f.queue, f.name, f.tag, f.last_error, f.ordering_key,
          f.priority, f.worker

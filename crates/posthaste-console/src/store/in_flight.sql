@@ -1,5 +1,5 @@
--- Jobs that run for long, await a confirmation or are quarantined; below this number, the newest
--- first. A condition that is NULL is none.
+-- Jobs that run for long, await a confirmation or are quarantined, with ids below this one, newest
+-- first. A condition that is NULL is ignored.
 SELECT j.id::text AS at, j.id, j.name, j.queue, j.priority, j.state AS state, j.attempt,
        j.max_attempts, j.enqueued_at, j.scheduled_at, j.tag,
        left(j.last_error, 400) AS last_error,

@@ -1,6 +1,6 @@
--- Jobs that were given up so ($1), those first that were given up last: of the next few thousand
--- before this time and number ($8), those that match. At the end a row without a name: the last
--- that was read, and how many were. A condition that is NULL is none.
+-- Dead jobs of state $1, newest deaths first: the matching ones of the next few thousand before
+-- this time and id ($8). The last row, without a name, has the last job read and the number of jobs
+-- read. A condition that is NULL is ignored.
 WITH near AS MATERIALIZED (
   SELECT d.id, d.died_at, d.queue, d.name, d.tag, d.last_error, d.ordering_key, d.priority
     FROM posthaste.dead d

@@ -1,5 +1,5 @@
--- How many jobs that were given up so match, of at most $6 that are read; how many were
--- read. A condition that is NULL is none.
+-- The number of matching dead jobs among at most $6 that are read, and the number read. A condition
+-- that is NULL is ignored.
 SELECT count(*) FILTER (WHERE ($2::text IS NULL OR d.queue LIKE $2::text)
                           AND ($3::text IS NULL OR d.name LIKE $3::text)
                           AND ($4::text IS NULL OR d.tag LIKE $4::text)

@@ -1,4 +1,4 @@
--- Segments of the log that are there, by their kind; how large the tables that hold them are.
+-- The number of segments of each kind, and the size of their tables.
 SELECT s.ready_current - s.ready_low + 1::bigint AS ready, s.ready_scan - s.ready_low AS sealed,
        s.overflow_current - s.overflow_low + 1::bigint AS overflow,
        s.scheduled_current - s.scheduled_low + 1::bigint AS scheduled,

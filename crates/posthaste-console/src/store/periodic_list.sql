@@ -1,5 +1,4 @@
--- Periodic jobs by their names, a thousand at most. One that is switched off has its next time at
--- the end of all times.
+-- Periodic jobs by name, at most a thousand. The next time of a disabled one is the year 9999.
 SELECT p.name, p.schedule, p.time_zone, p.missed, p.job, p.queue, p.tag,
        CASE WHEN p.next_at < '9999-01-01Z' THEN p.next_at END AS next_at,
        coalesce(p.next_at >= '9999-01-01Z', false) AS is_off, p.error,

@@ -1,5 +1,5 @@
--- Jobs that a worker has, but for those in flight, of the newest claims of each segment; below this
--- number, the newest first. A condition that is NULL is none. Jobs that run for long are in flight.
+-- Running jobs of the newest claims of each segment, except those in flight, with ids below this
+-- one, newest first. Jobs that run for long are in flight. A condition that is NULL is ignored.
 SELECT j.id::text AS at, j.id, j.name, j.queue, j.priority, 'running' AS state, j.attempt,
        j.max_attempts, j.enqueued_at, j.scheduled_at, j.tag,
        left(j.last_error, 400) AS last_error,

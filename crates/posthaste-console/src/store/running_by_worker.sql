@@ -1,5 +1,5 @@
--- How many jobs each worker runs, by the newest claims of each segment: jobs that run for long are
--- in flight.
+-- The number of jobs that each worker runs, by the newest claims of each segment; jobs that run for
+-- long are in flight.
 SELECT j.worker, count(*) AS jobs FROM (
   SELECT c.worker, r.id FROM (
     SELECT n.worker, n.batch, n.token FROM (

@@ -1,4 +1,5 @@
--- Samples of a queue, or of all together, since a time; the newest of a minute ends them.
+-- Samples of a queue, or of all queues together, since a time; the last one is the newest of a
+-- minute.
 SELECT DISTINCT ON (u.at) u.at, u.come, u.done, u.failed, u.started, u.waited, u.available,
        u.running, u.oldest
   FROM (SELECT s.* FROM posthaste.sample s

@@ -1,6 +1,5 @@
--- Jobs of slot $1 that are not due yet, of the rows between two places in the table: what was
--- written last first. A condition that is NULL is none. 9999 stands for a job that waits for its
--- turn.
+-- Scheduled jobs of slot $1 among the rows between two places in the table, last written first. The
+-- year 9999 marks a job that waits for its turn. A condition that is NULL is ignored.
 WITH page AS MATERIALIZED (
     (SELECT * FROM posthaste.promote_cursor_6 WHERE $1::integer = 6 ORDER BY page DESC LIMIT 1)
     UNION ALL

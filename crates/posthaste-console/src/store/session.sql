@@ -1,6 +1,6 @@
--- What a session is bound to until its transaction ends.
+-- Settings of a session until its transaction ends.
 SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true),
-       -- Times without a zone are of UTC, as on all pages.
+       -- Times without a zone are in UTC, as on all pages.
        pg_catalog.set_config('TimeZone', 'UTC', true),
        -- Compiling a statement takes longer than running it.
        pg_catalog.set_config('jit', 'off', true),

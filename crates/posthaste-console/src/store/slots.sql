@@ -1,4 +1,4 @@
--- The slots that may hold jobs, what was written last first, and how many pages each has.
+-- The slots that may have jobs, last written first, and the number of pages of each.
 SELECT k.slot::integer AS slot,
        pg_catalog.pg_relation_size(
          ((CASE WHEN k.slot < 6 THEN 'posthaste.ready_' ELSE 'posthaste.scheduled_' END)

@@ -1,4 +1,4 @@
--- Synced tables by their names, the columns of each, and what its last audit has found.
+-- Synced tables by name, their columns, and the results of their last audits.
 SELECT s.name, s.relation::regclass::text AS relation, s.key::text AS key,
        extract(epoch FROM s.delay)::double precision AS delay,
        ARRAY(SELECT a.attname::text FROM pg_catalog.pg_attribute a

@@ -1,4 +1,5 @@
--- A read-only role only reads. Where a worker leads it takes the samples.
+-- Takes a sample. A read-only role does not, and neither does this session if a worker leads, which
+-- takes the samples.
 SELECT CASE WHEN pg_catalog.current_setting('transaction_read_only') = 'off'
                  AND pg_catalog.has_table_privilege('posthaste.sample', 'INSERT')
                  AND pg_catalog.has_table_privilege('posthaste.sample', 'DELETE')

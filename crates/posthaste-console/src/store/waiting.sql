@@ -1,5 +1,5 @@
--- Jobs of slot $1 that wait for a worker or for their turn, of the rows between two places in the
--- table: what was written last first. A condition that is NULL is none.
+-- Jobs of slot $1 that wait for a worker or for their turn, among the rows between two places in
+-- the table, last written first. A condition that is NULL is ignored.
 WITH cursor AS MATERIALIZED (
     SELECT * FROM posthaste.cursors_0() WHERE $1::integer = 0
     UNION ALL SELECT * FROM posthaste.cursors_1() WHERE $1::integer = 1

@@ -1,4 +1,4 @@
--- An hour of figures of a shop, a busy one and a few quiet ones, in place of what its worker took.
+-- An hour of samples of a shop, for a busy queue and a few quiet ones, instead of its worker's.
 DELETE FROM posthaste.sample;
 INSERT INTO posthaste.sample
   (span, at, queue, come, done, failed, started, waited, available, running, oldest)

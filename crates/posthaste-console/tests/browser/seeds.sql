@@ -1,4 +1,4 @@
--- Jobs of a shop in every state, schedules, a relay that is in trouble, and an index.
+-- Jobs of a shop in every state, schedules, a failing relay, and an index.
 SELECT posthaste.enqueue('mail.send', jsonb_build_object('to', g, 'template', 'receipt'),
                          queue => 'mail', tag => 'receipts')
   FROM generate_series(1, 40) g;

@@ -1,4 +1,4 @@
--- The newest sessions that txwatch cancelled or terminated, or failed to, within a week.
+-- The newest sessions within a week that txwatch cancelled or terminated, or could not.
 SELECT a.at, a.server, a.pid, a.role, a.application, a.seconds, a.action, a.rule,
        coalesce(a.result, 'unknown'::text) AS result
   FROM posthaste.txwatch_action a

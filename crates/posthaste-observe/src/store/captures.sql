@@ -1,6 +1,6 @@
--- What others did to a capture: its publication was dropped or made anew, or a table that it
--- publishes has lost its replica identity. Whether slots may keep any amount of log. And, on
--- servers that synchronize slots to standbys, what a failover would meet.
+-- Changes by others that affect a capture: its publication was dropped or created again, or a table
+-- that it publishes has lost its replica identity. Whether slots may retain an unlimited amount of
+-- log. On servers that synchronize slots to standbys, whether a failover would find the slot.
 WITH slot AS MATERIALIZED (
        SELECT c.name, pg_catalog.to_jsonb(s) ->> 'failover'::text = 'true'::text AS is_failover
          FROM posthaste.capture c JOIN pg_replication_slots s ON s.slot_name = c.slot::name),

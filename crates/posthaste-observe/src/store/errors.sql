@@ -1,5 +1,5 @@
--- The newest errors of these queues in the last ten minutes. History is appended to, so they are in
--- the last pages of its volumes: half a megabyte of each is read, whatever their size.
+-- The newest errors of these queues within ten minutes. History is appended, so they are in the
+-- last pages of its volumes: half a megabyte of each is read, whatever its size.
 SELECT DISTINCT ON (n.queue) n.queue, left(n.error, 300) AS error FROM (
   SELECT a.queue, a.at, a.error FROM posthaste.attempt_0 a
    WHERE a.ctid >= (SELECT pg_catalog.format('(%s,0)', greatest(0::bigint,

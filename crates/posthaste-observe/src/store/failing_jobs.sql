@@ -1,6 +1,6 @@
--- Jobs that are tried again, by queue and by how often they failed: of the attempts of the last 75
--- minutes, as a wait is an hour at most. History is appended to, so they are in the last pages of
--- its volumes: half a megabyte of each is read, whatever their size.
+-- Jobs that are retried, by queue and number of failures, from the attempts of the last 75 minutes,
+-- because a wait is at most an hour. History is appended, so they are in the last pages of its
+-- volumes: half a megabyte of each is read, whatever its size.
 SELECT m.queue, m.attempts, count(*) AS jobs,
        (pg_catalog.array_agg(left(m.error, 300) ORDER BY m.at DESC))[1] AS error
   FROM (SELECT DISTINCT ON (n.job) n.job, n.queue, n.at, n.attempt::bigint AS attempts, n.outcome,

@@ -1,4 +1,4 @@
--- Jobs that were given up in the last hour, by queue: a thousand of each state at most.
+-- Dead jobs of the last hour by queue, at most a thousand of each state.
 SELECT g.state, g.queue, count(*) AS jobs, min(g.died_at) AS since,
        (pg_catalog.array_agg(left(g.last_error, 300) ORDER BY g.died_at DESC))[1] AS error
   FROM ((SELECT d.state, d.queue, d.died_at, d.last_error FROM posthaste.dead d

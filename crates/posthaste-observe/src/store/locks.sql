@@ -1,5 +1,6 @@
--- Who has had a lock on the queue's tables for longer than this many seconds, or since before the
--- clock went back: no seconds. Whose age is hidden from us is left out: claims lock in passing.
+-- Sessions that have locked tables of the queue for longer than this many seconds, or since before
+-- the clock stepped back (then without seconds). Sessions whose age this role may not see are
+-- omitted, because claims lock the tables briefly.
 SELECT l.name,
        CASE WHEN l.seconds >= (-1)::numeric THEN floor(l.seconds)::bigint END AS seconds
   FROM (

@@ -1,4 +1,4 @@
--- Known queues: those with settings, which come first, with lanes or with routes.
+-- Known queues: first those with settings, then those with lanes or routes.
 SELECT q.name, max(q.paused_at) AS paused_at, max(q.rate) AS rate,
        extract(epoch FROM max(q.per))::double precision AS per, max(q.burst) AS burst,
        extract(epoch FROM max(q.keep))::double precision AS keep

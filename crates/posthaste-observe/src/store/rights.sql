@@ -1,4 +1,4 @@
--- What the user that we are may do here, and what the roles lack of what `migrate --roles` gives.
+-- The rights of the current user, and the rights from `migrate --roles` that the roles lack.
 WITH c AS (
   SELECT c.oid, c.relname, c.relkind, c.relkind = 'r' AND c.relname ~ '_[0-7]$'::text AS is_slot,
          c.relname IN ('job', 'store') AS is_entered
@@ -21,7 +21,7 @@ SELECT has_schema_privilege('posthaste', 'USAGE') AS may_look,
          AND coalesce((SELECT bool_and(has_sequence_privilege(c.oid, 'SELECT')) FROM c
                         WHERE c.relkind = 'S'),
                 false) AS may_observe,
-       -- What a worker calls first, and what that calls of the server's own.
+       -- The functions that a worker calls first, and the server's function that they call.
        (SELECT coalesce(pg_catalog.array_agg(f.name ORDER BY f.name), '{}') FROM (
           SELECT p.oid::regprocedure::text AS name FROM pg_proc p
            WHERE p.pronamespace = to_regnamespace('posthaste')::oid

@@ -1,7 +1,6 @@
--- Segments of the ready log: how many are in use, how many of these are full and wait to be
--- emptied, and how many have been held for more than a second, by a transaction with jobs in them
--- that no claim can pass, or by a lock on tables that are to be emptied. While there is one
--- segment, no locks are read.
+-- Segments of the ready log: the number in use, the number of full ones that wait to be truncated,
+-- and the number that was held for more than a second, by a transaction with jobs in them or by a
+-- lock on their tables. No locks are read while there is one segment.
 WITH at AS MATERIALIZED (SELECT * FROM posthaste.segments()),
 held AS MATERIALIZED (
   SELECT l.objid::bigint AS segment, right(c.relname::text, 1) AS slot

@@ -1,4 +1,4 @@
--- What the server says about itself and this session; it needs no schema of posthaste.
+-- Settings and properties of the server and of this session; needs no schema of posthaste.
 SELECT current_database()::text AS database,
        current_setting('server_version_num')::integer AS version_number,
        current_setting('server_version') AS version, pg_is_in_recovery() AS is_replica,

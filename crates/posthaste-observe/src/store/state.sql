@@ -1,5 +1,5 @@
--- What the store says about itself. seconds_ahead: the newest time that it holds, against the
--- server's clock: of the promoter, the leader's lease, periodic jobs and heartbeats.
+-- The state of the store. seconds_ahead: how far the newest recorded time (of the promoter, the
+-- leader's lease, periodic jobs and heartbeats) is ahead of the server's clock.
 SELECT CASE WHEN NOT pg_is_in_recovery()
              AND has_function_privilege('posthaste.cluster()'::text, 'EXECUTE'::text)
             THEN posthaste.needs_rebase(false) ELSE false END AS needs_rebase,

@@ -1,6 +1,6 @@
--- Syncs whose changes do not get jobs as they should: the table is gone, or a trigger is gone, is
--- not this sync's, or is switched off; on the table, or on these of its partitions. Those need
--- triggers for each row, which also see what is changed through a parent.
+-- Syncs whose changes do not enqueue jobs as configured: the table was dropped, or a trigger is
+-- missing, belongs to something else or is disabled, on the table or on these partitions.
+-- Partitions need row triggers, which also fire for changes through a parent.
 SELECT s.name, c.oid IS NULL AS is_gone, lacking.parts
   FROM posthaste.synced s
   LEFT JOIN pg_class c ON c.oid = s.relation::oid

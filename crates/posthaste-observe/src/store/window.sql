@@ -1,4 +1,4 @@
--- Totals of queues about ten minutes ago, or at the oldest sample since. There are samples of the
+-- Totals of queues about ten minutes ago, or at the oldest sample since. Samples exist for the
 -- hundred queues with the most jobs, one a minute.
 SELECT DISTINCT ON (s.queue) s.queue, s.come, s.done, s.failed,
        extract(epoch FROM clock_timestamp() - s.at)::double precision AS seconds

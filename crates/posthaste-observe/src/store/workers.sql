@@ -1,5 +1,6 @@
--- Workers of this store that have not stopped, and which of them leads. Those of another identity
--- came with a copy. A replica, or a role that may not ask which store this is, sees all.
+-- Workers of this store that have not stopped, and which of them leads. Workers with another
+-- identity belong to the original of a copy. A replica, or a role that may not read the store's
+-- identity, shows all workers.
 SELECT w.id, w.name, w.started_at,
        extract(epoch FROM clock_timestamp() - w.seen_at)::double precision AS silent,
        w.queues, l.worker IS NOT NULL AS leads, w.failing_since, w.last_error

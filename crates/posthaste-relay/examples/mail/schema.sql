@@ -1,10 +1,10 @@
--- Mails and what became of them. The worker writes "sending" before it connects, so that a mail
--- which it may have sent is never taken for one that it has not.
+-- Mails and their states. The worker writes "sending" before it connects, so that a mail which may
+-- have been sent never counts as unsent.
 --
---   queued ──► sending ──► sent      the server has it
---     ▲          │    └──► failed    the server will never take it, or was asked often enough
---     └──────────┤                   the server did not take it this time
---                └───────► unknown   nobody knows: the answer was lost, or the worker
+--   queued ──► sending ──► sent      the server has accepted it
+--     ▲          │    └──► failed    the server rejects it for good, or it was tried often enough
+--     └──────────┤                   the server did not accept it this time
+--                └───────► unknown   the answer was lost, or the worker
 CREATE TABLE IF NOT EXISTS mail_deliveries (
   delivery_id uuid PRIMARY KEY,  -- the task's id in the queue, and the mail's Message-ID
   recipient   text NOT NULL,
@@ -13,10 +13,10 @@ CREATE TABLE IF NOT EXISTS mail_deliveries (
   state       text NOT NULL DEFAULT 'queued'
               CHECK (state IN ('queued', 'sending', 'sent', 'failed', 'unknown')),
   attempt     integer NOT NULL DEFAULT 0,
-  token       uuid,              -- of the attempt that may say what became of it
+  token       uuid,              -- of the attempt that may record the result
   reason      text,
   changed_at  timestamptz NOT NULL DEFAULT now(),
-  looked_at   timestamptz NOT NULL DEFAULT '-infinity',  -- by the one that reconciles
+  looked_at   timestamptz NOT NULL DEFAULT '-infinity',  -- the reconciler's last check
   CHECK ((state = 'sending') = (token IS NOT NULL))
 );
 CREATE INDEX IF NOT EXISTS mail_deliveries_open ON mail_deliveries (state, looked_at)

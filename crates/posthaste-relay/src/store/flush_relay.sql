@@ -1,4 +1,4 @@
--- Writes down how a relay goes.
+-- Writes the report of a relay.
 INSERT INTO posthaste.relay
   (slot, worker, queue, route, destination, state, accepted, rejected, retried, unavailable,
    down_since, failing_since, last_error, rejections, failures)

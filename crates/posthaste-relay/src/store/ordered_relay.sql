@@ -1,11 +1,10 @@
--- Takes or keeps the lease of a queue's ordered relay: who has it now, and how many jobs of the one
--- before it are to be run first. Another one takes over when the lease is over and its holder is
--- not among the living any more: then its jobs are quarantined by now. One that ended in good order
--- left none. A lease that begins later than now was given by another clock, and its holder, who
--- counts by its own, was silent for longer than that. The commit waits for the disk: a lease that a
--- crash forgets would be given to another relay while this one sends.
--- A relay that cannot get it only reads and locks nothing: standbys would keep the holder from
--- its own row.
+-- Takes or renews the lease of a queue's ordered relay. Returns the holder, and the number of jobs
+-- of its predecessor that must run first. Another relay takes over when the lease has ended and its
+-- holder is not alive: then the holder's jobs are quarantined. A holder that stopped cleanly left
+-- none. A lease that begins in the future was written by another clock, and its holder, which uses
+-- its own clock, has been silent for longer. The commit waits for the disk: a lease that a crash
+-- loses would be given to another relay while this one sends. A relay that cannot get the lease
+-- only reads, so that standbys do not block the holder's updates of its row.
 WITH holder AS MATERIALIZED (
   SELECT d.worker,
          NOT EXISTS (SELECT FROM posthaste.worker w

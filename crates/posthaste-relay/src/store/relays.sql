@@ -1,7 +1,6 @@
--- What the relays of living workers wrote last; of a queue that none of them relays, the last that
--- did. A relay writes every ten seconds: one that has not for half a minute is silent, whether
--- anybody is there to declare its worker dead or not. What a clock that was ahead has written is
--- older than all else.
+-- The last reports of the relays of live workers; for a queue without one, the last report. A relay
+-- writes every ten seconds: after half a minute without a report it is silent, whether or not its
+-- worker was declared dead. Reports from a clock that was ahead count as the oldest.
 WITH newest AS (
   SELECT DISTINCT ON (r.queue, r.worker) r.*, w.id IS NOT NULL AS lives,
          least(r.at, now.at) AS written_at

@@ -1,4 +1,4 @@
--- Jobs of a queue that could be claimed, about in the order in which they would be.
+-- Jobs of a queue that can be claimed, about in their order.
 SELECT j.id, posthaste.delivery_id(j.id), j.enqueued_at, j.scheduled_at, j.expires_at, j.priority,
        j.attempt, j.max_attempts, j.name, j.tag, j.unique_key,
        j.ordering_key, j.trace, j.kwargs

@@ -1,6 +1,7 @@
--- For each sync: how many changes are due and not done, and for how long the oldest; and what is in
--- the way, by reason. A job that was tried has another time by now: it was due its delay after it
--- came. What was written waits to become visible, and blocks nothing.
+-- For each sync: the number of changes that are due and not done, the age of the oldest, and the
+-- errors that block them, by reason. A job that was tried has a new due time; originally it was due
+-- its delay after it was enqueued. A job that has written its document waits for it to become
+-- visible, and is not blocked.
 WITH queue AS (
   SELECT s.name AS sync, 'sync.' || s.name AS name, s.delay, true AS is_change
     FROM posthaste.synced s

@@ -1,9 +1,9 @@
--- The statement of a re-index with its literals, and one that says about how many rows it takes:
--- what is shown is what is run. $2: a condition; $3 to $5: a column and the times between which it
--- lies; $11: a value that it has; $6: ids, which need not have rows any more; $12: what tells its
--- jobs from those of other re-indexes. The server's own
--- operators compare the column: for varchar or a domain somebody else's would match better. An
--- extension's type has its own elsewhere.
+-- The statement of a re-index with its literals, and one that estimates its number of rows: the
+-- text shown is the text that runs. $2: a condition; $3 to $5: a column and a range of times; $11:
+-- a value of the column; $6: ids, which need not have rows; $12: distinguishes the jobs from those
+-- of other re-indexes. The column is compared by operators of pg_catalog: for varchar or a domain,
+-- an operator of another schema could match better. Types of extensions have theirs in other
+-- schemas.
 WITH RECURSIVE of_column(typtype, typcategory, typnamespace, typname, typbasetype) AS (
   SELECT t.typtype, t.typcategory, t.typnamespace, t.typname, t.typbasetype
     FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid

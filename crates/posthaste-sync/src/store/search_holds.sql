@@ -1,4 +1,4 @@
--- Which of these documents are there with the very words that they have.
+-- The documents of these that exist with exactly these words.
 SELECT w.id
   FROM unnest($4::text[], $5::jsonb[]) w(id, document)
   JOIN posthaste.search s ON s.index = $1 AND s.id = w.id

@@ -1,5 +1,5 @@
--- The columns of a synced table that its documents have, each with the type of its values: the base
--- of a domain, the elements of an array; json for what is an object in JSON.
+-- The columns in the documents of a synced table, each with the type of its values: the base type
+-- of a domain, the element type of an array; json for an object in JSON.
 WITH RECURSIVE of_column(attnum, attname, oid, typname, typtype, typcategory, typbasetype, typelem)
 AS (
   SELECT a.attnum, a.attname, t.oid, t.typname, t.typtype, t.typcategory, t.typbasetype, t.typelem

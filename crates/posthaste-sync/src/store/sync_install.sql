@@ -1,4 +1,4 @@
--- The statement that prepares a synced table, with its literals: what is shown is what is run.
+-- The statement that installs a sync, with its literals: the text shown is the text that runs.
 SELECT pg_catalog.format('SELECT posthaste.sync_table(%L, key => %L, version => %L, name => %L, '
               'deleted => %L, delay => %L, draw => %L, enqueue => %L%s, documents => %L)',
               $1::text, $2::text, $3::text, $4::text, $5::text,

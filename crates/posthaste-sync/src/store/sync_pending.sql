@@ -1,5 +1,5 @@
--- Those of these ids of which a job of a change is still to come: it has not failed, and is not due
--- for longer than a sync takes that works.
+-- The ids of these for which the job of a change is still to run: it has not failed, and is overdue
+-- for less than ten minutes.
 SELECT DISTINCT j.kwargs ->> 'id'::text
   FROM posthaste.job j LEFT JOIN posthaste.synced s ON s.name = $1
  WHERE j.queue = 'sync.' || $1 AND j.kwargs ->> 'id'::text = ANY ($2) AND j.attempt = 0

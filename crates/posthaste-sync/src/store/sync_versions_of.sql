@@ -1,4 +1,4 @@
--- What a statement for rows says of their versions: it stands in the place of the one between the
+-- The versions of the rows that a statement for documents returns; it replaces the text between the
 -- two marks. Its documents do not leave the server.
 SELECT r.id, r.version, r.document IS NOT NULL
   FROM (

@@ -1,4 +1,4 @@
--- Failed attempts of a job, the last thousand, the first of them first.
+-- The last thousand failed attempts of a job, oldest first.
 SELECT pg_catalog.row_to_json(a)::text AS answer
   FROM (SELECT t.attempt, t.at, t.outcome, t.worker, t.worker_name, t.error
           FROM posthaste.attempt t WHERE t.job = $1::bigint

@@ -1,5 +1,5 @@
--- Takes jobs whose worker died once, and for which a counted attempt ends nothing, to be run
--- together, and alone but for each other; how many it took. claimed_jobs.sql reads them.
+-- Claims jobs whose worker died once and whose attempts are not limited, to run them together and
+-- apart from all others. Returns their number; claimed_jobs.sql reads them.
 WITH taken AS (
   UPDATE posthaste.in_flight h SET state = 'running', worker = $2, token = $3
    WHERE h.id = ANY (ARRAY(SELECT s.id FROM posthaste.in_flight s

@@ -1,5 +1,5 @@
--- The jobs of a claim that this session has just committed, as claimed_jobs.sql reads them: none
--- where a pooler sends this to another session.
+-- The jobs of a claim that this session has just committed, as claimed_jobs.sql reads them; no rows
+-- if a pooler sends this to another session.
 SELECT j.slot, j.batch, j.id, j.enqueued_at, j.scheduled_at, j.expires_at, j.priority, j.attempt,
        j.max_attempts, j.crashes, j.name, j.tag, j.unique_key, j.ordering_key, j.trace, j.kwargs
   FROM (SELECT split_part(s.unread, ' '::text, 1) = $2::uuid::text AS is_it,

@@ -1,6 +1,6 @@
--- Enters the segments that a COPY is going to write into, due and not due, for the rest of the
--- transaction; what the promoter has passed by now is due. The rule of posthaste.job does the
--- same once per statement.
+-- Enters the segments for the due and the scheduled jobs of a COPY for the rest of the transaction,
+-- as the rule of posthaste.job does once per statement. Jobs due by due_by are due: the promoter
+-- has read so far.
 SELECT posthaste.enter_ready() AS ready,
        CASE WHEN u.until IS NOT NULL THEN posthaste.enter_scheduled() END AS scheduled,
        clock_timestamp() AS now, greatest(clock_timestamp(), u.until) AS due_by

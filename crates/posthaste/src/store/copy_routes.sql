@@ -1,2 +1,2 @@
--- Every route: a COPY finds the queues of its jobs itself.
+-- All routes: COPY maps names to queues in the program.
 SELECT pattern, queue FROM posthaste.route

@@ -1,7 +1,7 @@
--- How many jobs there are of each kind, of those that no mark counts yet at most $1 of each slot
--- (NULL: all of them); whether there are more; which queues are paused; and for how long the next
--- job of each queue and priority has been waiting to be claimed, which is read first, by the
--- snapshot that the statement begins with. Seconds are a numeric: no setting rounds its text.
+-- The number of jobs of each kind, counting at most $1 jobs of each slot that no mark includes
+-- (NULL: all); whether there are more; the paused queues; and how long the next job of each queue
+-- and priority has waited. That is read first, with the snapshot at the beginning of the statement.
+-- Seconds are numeric: no setting rounds their text.
 SELECT pg_catalog.json_build_object(
          'oldest', ARRAY(
            SELECT pg_catalog.row_to_json(a) FROM (

@@ -1,5 +1,5 @@
--- Jobs that were given up, as posthaste.find() tells them; a condition that is NULL is none. $7 is
--- 1 for those first that were given up first, -1 for the last first.
+-- Dead jobs in the shape of posthaste.find(). A condition that is NULL is ignored. $7 is 1 for the
+-- oldest deaths first, -1 for the newest.
 SELECT pg_catalog.row_to_json(a)::text AS answer
   FROM (SELECT k.*, posthaste.delivery_id(k.id) AS delivery_id
           FROM (SELECT d.id, d.name, d.queue, d.priority, d.scheduled_at, d.expires_at,

@@ -1,8 +1,7 @@
--- Jobs that ended for good without a worker that could say so, after a time in microseconds: the
--- first of each state, queue, name and reason, with how many there are. NULL: none. The row without
--- a job returns up to when it was read, which is a little while ago: what ended since may not be
--- committed. The reason is one that the store itself gave: what an expired job has is of its last
--- attempt, and may hold an argument.
+-- Jobs that the store ended for good since a time in microseconds (NULL: none): the first of each
+-- state, queue, name and reason, with their number. The row without a job has the end of the
+-- period, 2 s ago, because later deaths may not be committed yet. Only reasons of the store are
+-- returned: the last error of an expired job may contain an argument.
 WITH span AS MATERIALIZED (SELECT clock_timestamp() - interval '2 s' AS until),
 gone AS (
   SELECT d.id, d.state, d.queue, d.name, d.attempt, e.reason,

@@ -1,4 +1,4 @@
--- Priorities of the queue that are not among the known ones; they are remembered for everybody.
+-- Finds priorities of the queue that are not known yet, and records them for all workers.
 WITH found AS (SELECT DISTINCT priority FROM posthaste.discover_priorities($1, $2) priority)
 INSERT INTO posthaste.lane (queue, priority) SELECT $1, priority FROM found
 ON CONFLICT (queue, priority) DO UPDATE SET priority = excluded.priority

@@ -1,4 +1,4 @@
--- Many jobs in one statement; ids come back in the order of the arrays.
+-- Enqueues many jobs in one statement. Returns their ids in the order of the arrays.
 INSERT INTO posthaste.job (name, kwargs, queue, priority, scheduled_at, expires_at, tag,
                            max_attempts, ordering_key, trace)
 SELECT u.name, u.kwargs::jsonb, u.queue, u.priority, u.scheduled_at, u.expires_at, u.tag,

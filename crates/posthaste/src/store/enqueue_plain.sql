@@ -1,7 +1,7 @@
--- One due job of which only name and arguments are given, without a call: the INSERT of
--- posthaste.enqueue() (sql/functions/enqueue.sql explains its guard) with constants in place of six
--- parameters. No row comes back where that function has to find out. The caller has checked the
--- arguments before: a number bomb would be printed by the planner.
+-- Enqueues a due job that has only a name and arguments, without a function call: the INSERT of
+-- posthaste.enqueue() (sql/functions/enqueue.sql explains its guard) with constants for the other
+-- parameters. No row: the function must be called. The caller has checked the arguments, because
+-- the planner would print a huge number.
 INSERT INTO posthaste.store (slot, queue, name, expires_at, kwargs, kwargs_bytes)
 SELECT (c.g % 4::bigint)::smallint, c.queue, $1, now() + interval '30 days', $2, c.bytes
   FROM (SELECT pg_sequence_last_value('posthaste.ready_current'::regclass) AS g,

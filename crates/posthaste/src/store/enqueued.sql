@@ -1,4 +1,4 @@
--- The arguments of the jobs of this name that have not ended, in the order of their numbers.
+-- The arguments of unfinished jobs of this name, by id.
 SELECT j.kwargs::text AS answer
   FROM posthaste.job j
  WHERE j.name = $1::text

@@ -1,6 +1,6 @@
--- Transactions, replication slots and replicas, the one that keeps the most rows first. A session
--- that keeps nothing has no transactions. Ages are NULL where something began before the clock went
--- back, and unknown for slots and replicas. Sessions that are hidden from this role are left out.
+-- Transactions, replication slots and replicas, those that retain the most rows first; transactions
+-- is NULL for a session that retains none. Ages are NULL if something began before the clock
+-- stepped back, and for slots and replicas. Sessions that this role may not see are omitted.
 SELECT h.kind, h.pid, h.name, h.role, h.application, h.address, h.database, h.state, h.is_read,
        h.is_logical, h.is_by_slot,
        CASE WHEN h.seconds >= (-1)::numeric THEN h.seconds::double precision END AS seconds,

@@ -1,6 +1,6 @@
--- Takes or renews the lease of maintenance; only the leader receives a row. A lease that begins
--- later than now was written by another clock. A lease whose session has ended is free: its worker
--- was killed, or must reconnect before it can do anything.
+-- Takes or renews the lease of maintenance. Returns a row to the leader only. A lease that begins
+-- in the future was written by another clock. A lease whose session has ended is free: its worker
+-- was killed, or must reconnect before it can continue.
 INSERT INTO posthaste.leader AS l (worker, until, pid)
 VALUES ($1, clock_timestamp() + $2::bigint::float8 * interval '1 millisecond', pg_backend_pid())
 ON CONFLICT (only_row) DO UPDATE

@@ -1,5 +1,5 @@
--- Jobs that are not done; a condition that is NULL is none. $7 is 1 for the oldest first, -1 for
--- the newest.
+-- Unfinished jobs. A condition that is NULL is ignored. $7 is 1 for the oldest first, -1 for the
+-- newest.
 SELECT pg_catalog.row_to_json(a)::text AS answer
   FROM (SELECT j.id, j.name, j.queue, j.priority, j.state, j.attempt, j.max_attempts, j.enqueued_at,
                j.scheduled_at, j.expires_at, j.tag, j.unique_key, j.ordering_key, j.last_error

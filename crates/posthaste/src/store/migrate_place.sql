@@ -1,5 +1,4 @@
--- Where a migration runs: whether in one transaction, and the settings that it is to leave as they
--- are.
+-- The state of the transaction in which a migration runs, and the settings that it must restore.
 SELECT pg_catalog.json_build_object(
          'has_begun', coalesce(pg_catalog.current_setting('posthaste.migrates', true), '') = 'on',
          'isolation', pg_catalog.current_setting('transaction_isolation'),

@@ -1,4 +1,4 @@
--- The settings as they were before a migration.
+-- Restores the settings from before a migration.
 SELECT pg_catalog.concat(
          pg_catalog.set_config('search_path', $1::text, true),
          pg_catalog.set_config('standard_conforming_strings', $2::text, true),

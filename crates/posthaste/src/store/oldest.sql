@@ -1,5 +1,5 @@
--- For how long the next job of each queue and priority has been waiting to be claimed, and
--- whether a worker that gives signs of life works on the queue.
+-- How long the next job of each queue and priority has waited to be claimed, and whether a live
+-- worker works the queue.
 SELECT o.queue, o.priority, o.since,
        extract(epoch FROM clock_timestamp() - o.since)::float8 AS seconds,
        EXISTS (SELECT FROM posthaste.worker w

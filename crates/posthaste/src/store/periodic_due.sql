@@ -1,7 +1,6 @@
--- Periodic jobs whose tick has come, that no leader has seen yet, or that were checked by a clock
--- which has stepped back since; and those whose tick comes before the leader asks again. One that
--- failed waits for ten minutes and comes last, and one that somebody is changing is left for later:
--- however many they are, they take no turn of the others.
+-- Periodic jobs whose tick is due or follows within a second, that no leader has read yet, or that
+-- were read before the clock stepped back. A failed one waits for ten minutes and comes last, and a
+-- locked one is skipped, so that they do not displace the others.
 SELECT name, schedule, time_zone, missed, next_at, clock_timestamp() AS now,
        next_at > clock_timestamp() AND coalesce(looked_at <= clock_timestamp(), true) AS is_ahead
   FROM posthaste.periodic

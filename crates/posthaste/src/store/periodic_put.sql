@@ -1,5 +1,5 @@
--- Says what a periodic job is. Its next tick is found anew where the schedule changed. Nobody says
--- it again before the worker starts anew, so the commit waits for the disk.
+-- Writes a periodic job. If its schedule has changed, its next tick is computed again. The worker
+-- repeats this only when it restarts, so the commit waits for the disk.
 INSERT INTO posthaste.periodic AS p (name, schedule, time_zone, missed, job, kwargs, queue,
                                      priority, tag, max_attempts)
 SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10 FROM (SELECT posthaste.wait_for_disk() OFFSET 0) d

@@ -1,5 +1,5 @@
--- Lanes of queues that seem to have something to be claimed; paused queues are left out. Lanes are
--- remembered for everybody.
+-- Lanes of these queues that seem to have unclaimed jobs, without paused queues. Records new lanes
+-- for all workers.
 WITH queues_with_work AS (
   SELECT s.queue, s.priority
     FROM posthaste.queues_with_work(ARRAY(

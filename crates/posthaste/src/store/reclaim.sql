@@ -1,7 +1,7 @@
--- Truncates the oldest segment when every row of it is closed. How far it was verified is
--- remembered by the session that verified it, of this store, and counts nowhere else: a server that
--- crashed in between may have forgotten acknowledgements, and its sessions with them. Behind a
--- pooler the steps of one verification meet several sessions, and each goes on from its own.
+-- Truncates the oldest segment if every row of it is closed. The session remembers how far it has
+-- verified this store, for itself only: a server that crashed in between may have lost
+-- acknowledgements, and its sessions with them. Through a pooler, the steps of one verification run
+-- in several sessions, and each continues from its own position.
 SELECT r.o_state, r.o_batch, r.o_blocker,
        CASE WHEN r.o_state <> 'none'
             THEN set_config('posthaste.verified', pg_catalog.concat(this, ':', r.o_batch),

@@ -1,3 +1,3 @@
--- One step of keeping the overflow small, and what blocked more; sent alone.
+-- One step of compacting the overflow, and what blocks it; sent without a transaction block.
 SELECT o_state, o_blocker FROM posthaste.tidy_overflow($1, $2, $3)
  WHERE posthaste.begin_single_statement()

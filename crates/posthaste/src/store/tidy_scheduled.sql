@@ -1,3 +1,3 @@
--- One step of keeping scheduled slots small, and what blocked more; sent alone.
+-- One step of compacting the scheduled slots, and what blocks it; sent without a transaction block.
 SELECT o_state, o_blocker FROM posthaste.tidy_scheduled($1, $2)
  WHERE posthaste.begin_single_statement()

@@ -1,9 +1,9 @@
--- What somebody who may create in public puts there for others to run: functions and operators that
--- match better than those of pg_catalog wherever those do not match exactly. Each counts that it
--- was called, which no rollback takes back, and fails.
+-- Functions and operators that an attacker may create in public: they match better than those of
+-- pg_catalog wherever these do not match exactly. Each counts its calls, which no rollback reverts,
+-- and fails.
 CREATE SEQUENCE public.trapped;
 GRANT ALL ON SEQUENCE public.trapped TO PUBLIC;
--- Not to fall into it ourselves.
+-- The statements below must not call them.
 SET search_path = pg_catalog;
 DO $do$
 DECLARE

@@ -1,4 +1,4 @@
--- What still takes space, where the segments stand, and who holds locks.
+-- Tables that use space, the positions of the segments, and holders of locks.
 SELECT concat_ws('; ',
   (SELECT string_agg(c.relname || ' ' || pg_relation_size(c.oid), ', ' ORDER BY c.relname)
      FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace

@@ -1,4 +1,4 @@
--- Notes that an alert begins and enqueues its job, unless it was noted.
+-- Records that an alert begins and enqueues its job, unless it was recorded before.
 WITH noted AS (
   INSERT INTO posthaste.alert AS a (notify, alert, queue, "limit", value)
   VALUES ($1, $2, $3, 0::double precision, $5)

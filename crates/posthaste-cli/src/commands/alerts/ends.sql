@@ -1,4 +1,4 @@
--- Removes the note of an alert that ends and enqueues its job, unless another process did.
+-- Deletes the record of an alert that ends and enqueues its job, unless another process did.
 WITH noted AS (
   DELETE FROM posthaste.alert a
    WHERE a.notify = $1 AND a.alert = $2 AND a.queue = $3 AND a."limit" = 0::double precision

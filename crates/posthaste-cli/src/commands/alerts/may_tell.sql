@@ -1,4 +1,4 @@
--- Whether this role may note what it tells.
+-- Whether this role may record alerts.
 SELECT pg_catalog.has_table_privilege('posthaste.alert', 'INSERT')
    AND pg_catalog.has_table_privilege('posthaste.alert', 'UPDATE')
    AND pg_catalog.has_table_privilege('posthaste.alert', 'DELETE')

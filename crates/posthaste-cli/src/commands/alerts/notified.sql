@@ -1,2 +1,2 @@
--- Alerts whose beginning was notified to this queue, and not their end.
+-- Alerts whose beginning was reported to this queue, and whose end was not.
 SELECT a.alert, a.queue FROM posthaste.alert a WHERE a.notify = $1

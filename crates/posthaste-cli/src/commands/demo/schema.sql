@@ -2,7 +2,7 @@
 -- need not be UTF-8.
 --   file_run   one run over one folder; committed counts the listed files whose row and job are
 --              committed
---   file_list  what the folder held when the run began, written in one transaction with its
+--   file_list  the files of the folder when the run began, written in one transaction with its
 --              file_run
 --   file       one row per listed file, committed together with its job and filled in by the worker
 -- Two programs may begin at once, so they take turns here.
@@ -17,7 +17,7 @@ CREATE TABLE IF NOT EXISTS public.file_run (
   started_at  timestamptz NOT NULL DEFAULT now(),
   finished_at timestamptz,
   folder      bytea       NOT NULL,
-  proof       jsonb       -- what the comparison found; packages may still be loading then
+  proof       jsonb       -- the result of the comparison; packages may still be loading then
 );
 CREATE TABLE IF NOT EXISTS public.file_list (
   run  bigint NOT NULL REFERENCES public.file_run ON DELETE CASCADE,
@@ -30,12 +30,12 @@ CREATE TABLE IF NOT EXISTS public.file (
   run       bigint  NOT NULL REFERENCES public.file_run ON DELETE CASCADE,
   n         bigint  NOT NULL,
   size      bigint,
-  attempts  integer,      -- how many it took
+  attempts  integer,
   worked_at timestamptz,
   path      bytea   NOT NULL,
   sha256    bytea,
   problem   text,         -- why there is no digest
   UNIQUE (run, n)
--- each row is filled in once: its second version finds room on the same page
+-- Each row is updated once: its second version fits on the same page.
 ) WITH (fillfactor = 50);
 COMMIT

@@ -1,5 +1,5 @@
--- The columns of table $1, or NULL where there is no such table: somebody else's table `file` must
--- not be written to.
+-- The columns of table $1, or NULL if it does not exist: a table `file` of another program must not
+-- be written.
 SELECT string_agg(a.attname::text || ' ' || format_type(a.atttypid, a.atttypmod), ', '
                   ORDER BY a.attnum)
   FROM pg_attribute a

@@ -1,2 +1,2 @@
--- Keeps completed jobs of a queue for this long; whether it was otherwise before.
+-- Retains completed jobs of a queue for this long. Returns whether that is a change.
 SELECT posthaste.keep($1, $2::text::interval)

@@ -1,4 +1,4 @@
--- Queues that are known: with lanes, jobs' routes or settings of their own.
+-- Known queues: those with lanes, routes or settings.
 SELECT name, bool_or(paused) AS paused, max(rate) AS rate,
        extract(epoch FROM max(per))::double precision AS seconds, max(burst) AS burst,
        max(keep)::text AS keep

@@ -1,7 +1,7 @@
--- Whether queue $1 has a job that its relay would take now or has, where relays take jobs of the
--- queues $2 and nobody of others. A blocked job is none if the one that has the turn of its
--- ordering key is not due, is to be confirmed, or is in another queue. Without a turn a job that is
--- not due yet holds nobody up, which only the number of its turn tells.
+-- Whether queue $1 has jobs that its relay runs or would claim now, if relays claim only jobs of
+-- the queues $2. A blocked job does not count if the job with the turn of its ordering key is not
+-- due, awaits a confirmation, or is in another queue. A job that is not due blocks others only if
+-- it has the turn, which the turn's number shows.
 WITH job AS MATERIALIZED (
   SELECT j.id, j.queue, j.state, j.ordering_key COLLATE "C" AS ordering_key FROM posthaste.job j
    WHERE (j.queue = $1 OR j.ordering_key IS NOT NULL)

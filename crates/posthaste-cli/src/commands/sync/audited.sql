@@ -1,4 +1,4 @@
--- Keeps what an audit has found in the place of what the one before did.
+-- Replaces the results of the previous audit.
 INSERT INTO posthaste.audited AS a (audited_at, rows, documents, differed, repaired, contents, name)
 SELECT clock_timestamp(), $2::bigint, $3::bigint, $4::bigint, $5::bigint, $6::boolean, s.name
   FROM posthaste.synced s WHERE s.name = $1::text

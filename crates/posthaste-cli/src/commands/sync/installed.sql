@@ -1,4 +1,3 @@
--- The table that was prepared under this name, and whether it is the one called so; nothing where
--- none was.
+-- The table that is synced under this name, and whether it has this name; no row if there is none.
 SELECT s.relation::regclass::text, s.relation::oid = pg_catalog.to_regclass($2)::oid
   FROM posthaste.synced s WHERE s.name = $1

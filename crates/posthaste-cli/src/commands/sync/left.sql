@@ -1,5 +1,5 @@
--- Jobs of these queues that were there at this time and are due, under way, or due within a moment
--- because a document was written and is to be seen. Nobody takes those of a queue that rests.
+-- The number of jobs of these queues that existed at this time and are due, running, or due within
+-- 3 s because a written document is to be checked. Jobs of paused queues are not counted.
 SELECT count(*)
   FROM posthaste.job j
  WHERE j.queue = ANY ($1) AND j.enqueued_at <= $2

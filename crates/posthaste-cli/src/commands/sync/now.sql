@@ -1,2 +1,2 @@
--- The server's clock, and the bound up to which jobs are waited for.
+-- The server's clock: jobs enqueued up to then are awaited.
 SELECT clock_timestamp()

@@ -1,6 +1,5 @@
--- Run before anything is sent. A worker that finds a mail being sent has its task because the
--- previous attempt lost it: the outcome of that one is unknown. A mail in a final state is returned
--- unchanged.
+-- Runs before anything is sent. If the mail is being sent, the worker of the previous attempt was
+-- lost, and the outcome of that attempt is unknown. A mail in a final state is returned unchanged.
 WITH begun AS (
   UPDATE mail_deliveries SET
     state = CASE state WHEN 'queued' THEN 'sending' ELSE 'unknown' END,

@@ -1,5 +1,5 @@
--- What became of an attempt, by the attempt itself. One that was given up by the others meanwhile
--- changes nothing, unless it knows that the mail was sent. One that does not count is taken back.
+-- Records the result of an attempt. If another worker has marked the mail as unknown meanwhile,
+-- only the result "sent" changes it. An attempt that does not count is subtracted again.
 UPDATE mail_deliveries SET
   state = $3, token = NULL, reason = $4, changed_at = clock_timestamp(),
   attempt = attempt - CASE WHEN $5 THEN 0 ELSE 1 END

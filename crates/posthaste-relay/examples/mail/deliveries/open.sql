@@ -1,8 +1,7 @@
--- What is to be reconciled: only what the reconciler would move on, those first that were looked at
--- longest ago, each once since $3. A mail that waits or is being sent is left alone for as long as
--- its task or its worker may be there. One that failed or of which nobody knows is looked at at
--- once, and then after a pause, which is longer after each attempt. Each look is remembered, so
--- that a hundred mails of which nobody finds out anything stand in nobody's way.
+-- Mails to be reconciled: those that the reconciler can change, least recently checked first, each
+-- once since $3. A queued or sending mail is skipped as long as its task or worker may exist. A
+-- failed or unknown mail is checked at once, and then after a pause that grows with each attempt.
+-- Each check is recorded, so that mails without a result do not block the others.
 WITH turn AS (
   SELECT delivery_id, pause
     FROM mail_deliveries, make_interval(secs =>

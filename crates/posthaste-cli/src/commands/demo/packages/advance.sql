@@ -1,3 +1,3 @@
--- This many are committed with this transaction.
+-- Advances the counts of a load, in the transaction of its rows.
 UPDATE public.package_run r SET (loaded, changed, deleted) =
   ROW ($2::bigint, r.changed + $3::bigint, r.deleted + $4::bigint) WHERE r.id = $1

@@ -1,4 +1,4 @@
--- What should be found, counted by Postgres itself: how many rows, and a digest of their keys and
+-- The documents that should be found, computed by Postgres: their number, and a digest of keys and
 -- versions.
 SELECT count(*),
        encode(sha256(convert_to(coalesce(

@@ -1,4 +1,4 @@
--- Some rows are deleted, and every other of them is created again.
+-- Deletes some rows, and creates every other of them again.
 WITH gone AS (
   DELETE FROM public.package p
    WHERE abs(hashtext(p.name)::bigint) % 397::bigint = $1::bigint % 397::bigint RETURNING p.*

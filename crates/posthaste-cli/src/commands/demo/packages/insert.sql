@@ -1,4 +1,4 @@
--- Some packages, of which one name may come twice; those that are there already are written anew.
+-- Inserts packages, of which some may have the same name; existing ones are updated.
 INSERT INTO public.package AS p (name, release, section, summary, details)
 SELECT DISTINCT ON (r.name COLLATE "C") r.name, r.release, r.section, r.summary, r.details
   FROM jsonb_to_recordset($1::jsonb) r(name text, release text, section text, summary text,

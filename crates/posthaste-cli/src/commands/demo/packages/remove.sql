@@ -1,5 +1,5 @@
--- The process of load $3 was killed, $4 times now. Removes up to $2 documents after $1 from the
--- index, as no posthaste would, and says how many were removed in all.
+-- The process of load $3 was killed for the $4th time. Removes up to $2 documents after $1 from the
+-- index, which posthaste would not do, and returns the total number removed.
 WITH gone AS (
   DELETE FROM posthaste.search s
    WHERE s.index = 'demo_package'

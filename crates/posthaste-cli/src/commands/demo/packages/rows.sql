@@ -1,4 +1,4 @@
--- The rows that are there, as lines of their changes.
+-- The existing rows, as lines of changes.
 SELECT pg_catalog.jsonb_build_object('payload'::text, pg_catalog.jsonb_build_object(
          'operation'::text, 'read'::text, 'after'::text, pg_catalog.jsonb_build_object(
            'name'::text, p.name, 'hidden'::text, p.hidden,

@@ -1,8 +1,8 @@
--- The tables of the run that keeps an index true.
+-- The tables of the run that syncs an index.
 --   package      one row per package, written together with its index job by the triggers of
 --                posthaste.sync_table
---   package_run  one load: how many rows are to come and how many are committed, in the
---                transactions of the rows themselves; what was changed meanwhile and done to it
+--   package_run  one load: its total rows, and those committed, counted in the transactions of the
+--                rows; the changes made meanwhile, and the kills of its process
 -- Two programs may begin at once, so they take turns here.
 BEGIN;
 SELECT pg_advisory_xact_lock(1885893478, 0);
@@ -23,8 +23,8 @@ CREATE TABLE IF NOT EXISTS public.package_run (
   changed bigint  NOT NULL DEFAULT 0,
   deleted bigint  NOT NULL DEFAULT 0,
   kills   integer NOT NULL DEFAULT 0,
-  removed bigint  NOT NULL DEFAULT 0,  -- documents that were taken out of the index
-  proven_at timestamptz,               -- one that is not is gone on with
+  removed bigint  NOT NULL DEFAULT 0,  -- documents that were removed from the index
+  proven_at timestamptz,               -- a load without it is continued
   source  text    NOT NULL
 );
 COMMIT

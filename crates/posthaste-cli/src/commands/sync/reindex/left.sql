@@ -1,5 +1,5 @@
--- Jobs of a queue of re-indexes, or those of one re-index, that are not completed: how many are
--- still to be done, were given up, and were cancelled.
+-- Unfinished jobs of a queue of re-indexes, or of one re-index: the number of those still to be
+-- done, dead, and cancelled.
 SELECT count(*) FILTER (WHERE j.state IN ('available', 'blocked', 'scheduled', 'retrying',
                                           'running', 'quarantined')),
        count(*) FILTER (WHERE j.state IN ('dead', 'discarded', 'expired')),
