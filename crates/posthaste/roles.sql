@@ -24,8 +24,8 @@ BEGIN
     EXECUTE format('GRANT USAGE ON SCHEMA posthaste TO %I', v_role);
   END LOOP;
 
-  -- Shows how long other sessions have held locks. Without it, short locks seem to be long ones, and
-  -- idle transactions are not visible.
+  -- Shows how long other sessions have held locks. Without it, short locks seem to be long, and
+  -- open transactions of idle sessions are not visible.
   BEGIN
     GRANT pg_read_all_stats TO posthaste_worker, posthaste_observer;
   EXCEPTION WHEN insufficient_privilege OR unique_violation OR internal_error THEN

@@ -11,8 +11,8 @@
 --
 -- If both have names, the names decide. Without names, a known address is sufficient, whichever
 -- server it leads to, because servers are replaced. So is an earlier admission of the process. If
--- only one has a name, an address proves less: a crashed or promoted server may be a copy whose user
--- gave it a name, or forgot that the original has one.
+-- only one has a name, an address proves less: a crashed or promoted server may be a copy whose
+-- user gave it a name, or forgot that the original has one.
 CREATE OR REPLACE FUNCTION posthaste.is_own_site(
   p_known text, p_here text, p_is_known_address boolean, p_is_running boolean,
   p_is_same_life boolean, p_is_same_endpoint boolean, p_was_admitted boolean)
