@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use posthaste::Database;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::sleep;
 use uuid::Uuid;
 
@@ -29,6 +29,8 @@ pub(crate) struct Copier {
     current: Option<ActiveCopy>,
     /// When the requested copy was last read; `None` reads it at once.
     polled: Option<Instant>,
+    /// Records why a copy does not go on, on a separate connection.
+    failing: JoinSet<()>,
 }
 
 struct ActiveCopy {
@@ -91,11 +93,12 @@ impl Copier {
             name: name.to_owned(),
             current: None,
             polled: None,
+            failing: JoinSet::new(),
         }
     }
 
     pub(crate) fn is_busy(&self) -> bool {
-        self.current.is_some()
+        self.current.is_some() || !self.failing.is_empty()
     }
 
     /// The table whose changes it compares with its chunks.
@@ -117,6 +120,10 @@ impl Copier {
         publication: &str,
     ) -> Result<(), Error> {
         self.polled = Some(Instant::now());
+        // The request may be older than the reason.
+        if !self.failing.is_empty() {
+            return Ok(());
+        }
         let going_on = self.current.as_ref().map(|current| current.copy.id);
         if going_on == wanted.as_ref().map(|copy| copy.id) {
             return Ok(());
@@ -131,7 +138,10 @@ impl Copier {
         };
         let table = match table {
             Ok(table) => table,
-            Err(problem) => return fail(store, &copy, &problem).await,
+            Err(problem) => {
+                self.fail(&copy, &problem);
+                return Ok(());
+            }
         };
         tracing::info!(capture = %self.name, on = %copy.table, "a copy goes on");
         self.current = Some(ActiveCopy {
@@ -157,30 +167,27 @@ impl Copier {
 
     /// Begins to read the next chunk, unless one is pending. Delivered transactions must be visible
     /// or passed to [`Self::require`].
-    pub(crate) async fn begin(&mut self, store: &Store) -> Result<(), Error> {
+    pub(crate) async fn begin(&mut self) {
+        while self.failing.try_join_next().is_some() {}
         let Some(current) = &mut self.current else {
-            return Ok(());
+            return;
         };
         if let Some(reading) = &mut current.reading {
             if reading.read.is_some() || !reading.page.is_finished() {
-                return Ok(());
+                return;
             }
             let Err(error) = current.page().await else {
-                return Ok(());
+                return;
             };
             let is_final = current.failed(&error);
             if is_final {
-                let problem = error.to_string();
-                let copy = current.copy.clone();
-                self.current = None;
-                return fail(store, &copy, &problem).await;
+                return self.refuse(&error.to_string());
             }
             tracing::debug!(capture = %self.name, %error, "a chunk is read again");
         }
         if Instant::now() >= retry_time(self.current.as_ref()) {
             self.read();
         }
-        Ok(())
     }
 
     fn read(&mut self) {
@@ -279,23 +286,35 @@ impl Copier {
         current.pace = chunk.page_pace.min(by_handing_out);
     }
 
-    /// Ends a copy that has a row which cannot become a job.
-    pub(crate) async fn refuse(&mut self, store: &Store, problem: &str) -> Result<(), Error> {
-        match self.current.take() {
-            Some(current) => fail(store, &current.copy, problem).await,
-            None => Ok(()),
+    /// Ends a copy that cannot go on, such as one with a row that cannot become a job.
+    pub(crate) fn refuse(&mut self, problem: &str) {
+        if let Some(current) = self.current.take() {
+            self.fail(&current.copy, problem);
         }
+    }
+
+    /// Records why a copy does not go on. If that fails, the copy is tried again and refused again.
+    fn fail(&mut self, copy: &TableCopy, problem: &str) {
+        let on = &copy.table;
+        tracing::error!(capture = %self.name, %on, error = problem, "a copy does not go on");
+        let (database, name) = (self.database.clone(), self.name.clone());
+        let (id, problem) = (copy.id, problem.to_owned());
+        self.failing.spawn(async move {
+            let recorded = async {
+                Store::open(&database, &name)
+                    .await?
+                    .fail_copy(id, &problem)
+                    .await
+            };
+            if let Err(error) = recorded.await {
+                tracing::debug!(capture = %name, %error, "the problem of a copy is not recorded");
+            }
+        });
     }
 }
 
 fn retry_time(current: Option<&ActiveCopy>) -> Instant {
     current.map_or_else(Instant::now, |current| current.retry_at)
-}
-
-async fn fail(store: &Store, copy: &TableCopy, problem: &str) -> Result<(), Error> {
-    let (capture, on) = (&store.name, &copy.table);
-    tracing::error!(%capture, %on, error = problem, "a copy does not go on");
-    store.fail_copy(copy.id, problem).await
 }
 
 impl ActiveCopy {

@@ -7,6 +7,7 @@ mod direct;
 mod failover;
 mod faults;
 mod histories;
+mod independence;
 mod install;
 mod options;
 mod pauses;

@@ -17,7 +17,12 @@ impl Session<'_> {
         if self.copier.is_due() {
             Box::pin(self.poll_requests()).await?;
         }
-        keep_alive_while(&mut self.feed, self.copier.begin(&self.store)).await?;
+        let copier = &mut self.copier;
+        let begin = async {
+            copier.begin().await;
+            Ok(())
+        };
+        keep_alive_while(&mut self.feed, begin).await?;
         assembler.watch(self.copier.table());
         Ok(())
     }
@@ -80,7 +85,10 @@ impl Session<'_> {
         });
         let (jobs, handed) = match jobs {
             Ok(jobs) => jobs,
-            Err(problem) => return self.copier.refuse(&self.store, &problem).await,
+            Err(problem) => {
+                self.copier.refuse(&problem);
+                return Ok(());
+            }
         };
         let (by, began) = ((self.runner, self.installed.epoch), Instant::now());
         let deleted = (self.deletion.as_deref(), &handed);

@@ -3,16 +3,17 @@
 
 mod copies;
 mod marking;
+mod polling;
 mod sending;
+mod showing;
 mod spilling;
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::{BATCH_INTERVAL, FrameEffect, Session, TICK, keep_alive_while, take};
+use super::{BATCH_INTERVAL, FrameEffect, Session, TICK, take};
 use crate::assemble::{Assembler, Unreadable};
 use crate::batch::Batch;
 use crate::capture::{Direct, State};
@@ -23,7 +24,9 @@ use crate::lsn::Lsn;
 use crate::mark::{Counted, Mark};
 use copies::HandedChunk;
 use marking::{PendingMark, written};
+use polling::Poll;
 use sending::SendOutcome;
+use showing::Display;
 
 /// Time between two requests for the server's place in a run that ends when it has caught up.
 const POLL: Duration = Duration::from_millis(100);
@@ -70,9 +73,7 @@ struct Run<'s, 'a> {
     /// The destination accepts too little: the rest of the batch becomes jobs.
     spills_next: bool,
     send_at: Instant,
-    check_at: Instant,
-    /// The problem of the destination that the store shows.
-    shown_problem: Option<String>,
+    display: Display,
     /// `spill_most` is reached.
     is_full: bool,
     /// Bytes of events that may become jobs before the room is read again, and when it is read.
@@ -94,8 +95,12 @@ struct Run<'s, 'a> {
     chunk: Option<HandedChunk>,
     /// Transactions that were read, and may not be visible to others.
     recent: Vec<u32>,
-    /// When the operators' requests were last read.
+    /// Reads the operators' requests.
+    polling: JoinSet<Result<Poll, Error>>,
+    /// When that last began, and whether any was read.
     polled_at: Instant,
+    has_polled: bool,
+    is_paused: bool,
     /// The first and the last of the server's requests for a reply without data between.
     reply_requested_since: Option<(Instant, Instant)>,
 }
@@ -113,8 +118,9 @@ impl<'a> Session<'a> {
                 return run.stop().await;
             }
             run.advance().await?;
-            if until.is_some_and(|until| run.has_reached(until)) && !run.session.copier.is_busy() {
-                return run.mark_now().await;
+            let is_at_end = until.is_some_and(|until| run.has_reached(until));
+            if is_at_end && run.has_polled && !run.session.copier.is_busy() {
+                return run.end().await;
             }
             run.wait(until.is_some()).await?;
         }
@@ -144,8 +150,7 @@ impl<'s, 'a> Run<'s, 'a> {
             asks_first: true,
             spills_next: false,
             send_at: now,
-            check_at: now,
-            shown_problem: None,
+            display: Display::new(State::Draining),
             is_full: false,
             room: 0,
             room_at: now,
@@ -160,7 +165,10 @@ impl<'s, 'a> Run<'s, 'a> {
             handed: HandedRows::default(),
             chunk: None,
             recent: Vec::new(),
+            polling: JoinSet::new(),
             polled_at: now.checked_sub(TICK).unwrap_or(now),
+            has_polled: false,
+            is_paused: false,
             reply_requested_since: None,
             session,
             direct,
@@ -170,7 +178,8 @@ impl<'s, 'a> Run<'s, 'a> {
     /// Takes the steps that are due.
     async fn advance(&mut self) -> Result<(), Error> {
         self.settle_in_flight().await?;
-        if self.is_paused().await? {
+        self.poll();
+        if self.is_paused {
             self.stop().await?;
             return Err(Error::paused());
         }
@@ -197,30 +206,8 @@ impl<'s, 'a> Run<'s, 'a> {
             return self.session.unreadable(&change).await;
         }
         self.mark();
+        self.show();
         self.copy_on().await
-    }
-
-    /// Reads the operators' requests once a second; returns whether the capture is paused.
-    async fn is_paused(&mut self) -> Result<bool, Error> {
-        let is_due = self.polled_at.elapsed() >= TICK;
-        if !is_due || self.marking.is_some() || self.is_store_lost {
-            return Ok(false);
-        }
-        self.polled_at = Instant::now();
-        let store = Arc::clone(&self.session.store);
-        let asked = keep_alive_while(&mut self.session.feed, store.requests()).await;
-        match (asked, self.path) {
-            (Ok((is_paused, wanted)), _) => {
-                self.switch_copy(wanted).await?;
-                self.show_waiting().await;
-                Ok(is_paused)
-            }
-            (Err(error), Path::Direct) => {
-                self.lose_store(&error);
-                Ok(false)
-            }
-            (Err(error), _) => Err(error),
-        }
     }
 
     /// Waits for the next event, answer or mark, and handles it.
@@ -235,6 +222,10 @@ impl<'s, 'a> Run<'s, 'a> {
             Some(sent) = self.sending.join_next() => {
                 let sent = sent.map_err(|error| Error::lost(error.to_string()))?;
                 self.sent(sent);
+            }
+            Some(polled) = self.polling.join_next() => {
+                let polled = polled.map_err(|error| Error::lost(error.to_string()))?;
+                self.polled(polled).await?;
             }
             marked = written(&mut self.marking) => self.finish_mark(marked).await?,
             frame = self.session.feed.next(), if reads => {
@@ -336,6 +327,12 @@ impl<'s, 'a> Run<'s, 'a> {
         }
         self.sending.abort_all();
         self.settle_in_flight().await?;
-        self.mark_now().await
+        self.end().await
+    }
+
+    async fn end(&mut self) -> Result<(), Error> {
+        self.mark_now().await?;
+        self.finish_showing().await;
+        Ok(())
     }
 }

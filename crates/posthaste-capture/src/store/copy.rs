@@ -212,7 +212,10 @@ impl Store {
     /// Records why a copy is stopped.
     pub(crate) async fn fail_copy(&self, id: i64, problem: &str) -> Result<(), Error> {
         let what = "cannot say why a copy does not go on";
-        self.ask(what, FAIL, &[&id, &problem]).await.map(drop)
+        self.transaction(what, async {
+            self.ask(what, FAIL, &[&id, &problem]).await.map(drop)
+        })
+        .await
     }
 
     /// Requests a copy. Returns `false` if one of the table is running.

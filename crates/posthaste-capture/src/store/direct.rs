@@ -3,10 +3,11 @@
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
+use posthaste::__private::Parameter;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-use super::{Store, reading};
+use super::{LOCAL, Store, reading};
 use crate::error::Error;
 use crate::lsn::Lsn;
 use crate::mark::Counted;
@@ -74,7 +75,8 @@ impl Store {
         Ok(place.map_err(reading)?.unwrap_or_default())
     }
 
-    /// Records the path of events, and a new reason why it is not direct.
+    /// Records the path of events, and a new reason why it is not direct. The transaction locks the
+    /// row before its commit is sent, so that an abandoned write never replaces a newer one.
     pub(crate) async fn set_path(
         &self,
         runner: Uuid,
@@ -82,9 +84,12 @@ impl Store {
         problem: Option<&str>,
     ) -> Result<(), Error> {
         let what = "cannot record the path of a capture";
-        self.ask(what, SET_PATH, &[&self.name, &runner, &path, &problem])
-            .await
-            .map(drop)
+        self.transaction(what, async {
+            self.run(what, LOCAL).await?;
+            let values: [&dyn Parameter; 4] = [&self.name, &runner, &path, &problem];
+            self.ask(what, SET_PATH, &values).await.map(drop)
+        })
+        .await
     }
 
     /// Counts events in the following marks.

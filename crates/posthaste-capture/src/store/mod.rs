@@ -36,6 +36,10 @@ const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeou
 const DURABLE: &str = "SELECT pg_catalog.set_config('synchronous_commit', \
      CASE pg_catalog.current_setting('synchronous_commit') WHEN 'off' THEN 'local' \
      ELSE pg_catalog.current_setting('synchronous_commit') END, true)";
+/// For what a standby may lack: the commit does not wait for it.
+const LOCAL: &str = "SET LOCAL synchronous_commit = local";
+/// Marks of running captures wait for this lock too.
+const SHORT_LOCK: &str = "SET LOCAL lock_timeout = '500ms'";
 const LOCK: &str = "SELECT pg_catalog.pg_advisory_xact_lock(1885893490, \
      pg_catalog.hashtext($1))";
 const LOCK_SHARED: &str = "SELECT pg_catalog.pg_advisory_xact_lock_shared(1885893490, \
@@ -307,7 +311,9 @@ impl Store {
             return Ok(());
         }
         let what = "cannot turn to the other marks";
-        self.transaction(what, async {
+        let turned = self.transaction(what, async {
+            self.run(what, LOCAL).await?;
+            self.run(what, SHORT_LOCK).await?;
             self.ask(what, LOCK_ALL_MARKS, &[]).await?;
             if self.turn().await? != turn {
                 return Ok(());
@@ -318,8 +324,12 @@ impl Store {
             self.ask(what, EMPTY_MARKS[to], &[]).await?;
             let next = turn + 1;
             self.ask(what, SET_TURN, &[&next]).await.map(drop)
-        })
-        .await
+        });
+        // A long reader of the marks delays this until the next time.
+        match turned.await {
+            Err(error) if error.code() == Some("55P03") => Ok(()),
+            turned => turned,
+        }
     }
 
     /// Records why the capture is stopped.

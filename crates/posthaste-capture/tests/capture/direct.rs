@@ -77,6 +77,13 @@ impl Sent {
         all.first().unwrap().state()
     }
 
+    /// Waits until the store shows this state, which is recorded beside the sending.
+    pub(super) async fn until_shown(&self, state: &str) {
+        let is_shown = async || Ok(self.state().await == state);
+        let what = format!("{state} is shown");
+        eventually(SOON, &what, is_shown).await.unwrap();
+    }
+
     /// Returns the events in the order in which they arrived.
     pub(super) fn arrived(&self) -> Vec<Value> {
         arrived(&self.redis)
@@ -190,7 +197,7 @@ async fn events_spill_while_the_destination_is_dead_and_drain_in_order() {
         until(&running, State::Spilling).await;
         let writes = async || Ok(sent.jobs().await > 100);
         eventually(SOON, "jobs are written", writes).await.unwrap();
-        assert_eq!(sent.state().await, "spilling");
+        sent.until_shown("spilling").await;
         // The connection breaks during the spill.
         let sql = "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots \
                    WHERE slot_name = 'posthaste_all' AND active";
@@ -204,7 +211,7 @@ async fn events_spill_while_the_destination_is_dead_and_drain_in_order() {
     sent.require_all().await;
     assert!(running.status().spilled > 0);
     assert_eq!(sent.jobs().await, 0);
-    assert_eq!(sent.state().await, "direct");
+    sent.until_shown("direct").await;
     let expected = i64::try_from(inserted(&sent.world).await.len()).unwrap();
     let is_counted = async || Ok(sent.events().await >= expected);
     eventually(SOON, "all is counted", is_counted)

@@ -60,7 +60,7 @@ async fn the_server_keeps_its_log_once_spill_most_is_reached() {
     }
     until(&running, State::Full).await;
     let spilled = sent.jobs().await;
-    assert_eq!(sent.state().await, "full");
+    sent.until_shown("full").await;
     let since = overviews(&sent.world.client).await.unwrap()[0].indirect_since;
     assert!(since.is_some());
     tokio::time::sleep(Duration::from_secs(2)).await;
@@ -70,6 +70,7 @@ async fn the_server_keeps_its_log_once_spill_most_is_reached() {
     let _relay = sent.relay().await;
     until(&running, State::Direct).await;
     sent.require_all().await;
+    sent.until_shown("direct").await;
     let since = overviews(&sent.world.client).await.unwrap()[0].indirect_since;
     assert_eq!(since, None);
 }

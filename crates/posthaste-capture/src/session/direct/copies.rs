@@ -2,7 +2,6 @@
 //! mark that counts them.
 
 use std::mem::take;
-use std::sync::Arc;
 use std::time::Instant;
 
 use super::Run;
@@ -58,8 +57,12 @@ impl Run<'_, '_> {
             return Ok(());
         }
         let session = &mut *self.session;
-        let (copier, store) = (&mut session.copier, &session.store);
-        keep_alive_while(&mut session.feed, copier.begin(store)).await?;
+        let copier = &mut session.copier;
+        let begin = async {
+            copier.begin().await;
+            Ok(())
+        };
+        keep_alive_while(&mut session.feed, begin).await?;
         self.assembler.watch(session.copier.table());
         Ok(())
     }
@@ -114,9 +117,8 @@ impl Run<'_, '_> {
         let events = match events {
             Ok(events) => events,
             Err(problem) => {
-                self.finish_marking().await?;
-                let store = Arc::clone(&self.session.store);
-                return self.session.copier.refuse(&store, &problem).await;
+                self.session.copier.refuse(&problem);
+                return Ok(());
             }
         };
         self.chunk = Some(HandedChunk {

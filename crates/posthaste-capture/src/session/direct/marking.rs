@@ -11,6 +11,7 @@ use super::Run;
 use crate::batch::UNMARKED;
 use crate::error::Error;
 use crate::handed_rows::HandedRows;
+use crate::lsn::Lsn;
 use crate::mark::{Counted, Mark};
 use crate::session::{
     IDLE_MARK_INTERVAL, MARKS_PER_ROTATION, VISIBILITY_POLL, keep_alive_while, not_visible,
@@ -24,7 +25,15 @@ const MARK_INTERVAL: Duration = Duration::from_secs(1);
 const MARK_RETRY: Duration = Duration::from_secs(2);
 
 /// A mark, and the connection that wrote it.
-pub(super) type MarkWritten = Result<(Arc<Store>, KeepOutcome, Mark), Error>;
+pub(super) struct WrittenMark {
+    mark: Mark,
+    store: Arc<Store>,
+    kept: KeepOutcome,
+    /// The place that the stream must pass before the mark is confirmed.
+    after: Result<Option<Lsn>, Error>,
+}
+
+pub(super) type MarkWritten = Result<WrittenMark, Error>;
 
 /// A mark that is being written.
 pub(super) struct PendingMark<'a> {
@@ -49,7 +58,7 @@ impl<'a> Run<'_, 'a> {
         };
         // A lost store is also tried without a new mark, to learn that it is back.
         let is_wanted = new != old || self.is_store_lost;
-        if !is_wanted || !is_due || self.marking.is_some() {
+        if !is_wanted || !is_due || self.marking.is_some() || !self.polling.is_empty() {
             return;
         }
         self.marked_at = Instant::now();
@@ -73,6 +82,8 @@ impl<'a> Run<'_, 'a> {
         let by = (self.session.runner, self.session.installed.epoch);
         let (deletion, stopping) = (self.session.deletion.clone(), self.session.stopping);
         let copied = self.copied_to(mark);
+        let is_failover = self.session.is_failover;
+        let rotates = self.marks.is_multiple_of(MARKS_PER_ROTATION);
         async move {
             let store = match is_lost {
                 false => store,
@@ -90,7 +101,15 @@ impl<'a> Run<'_, 'a> {
                 match store.keep(by, &[], &[], deleted, copied, mark).await? {
                     KeepOutcome::Unseen if stopping.is_cancelled() => return Err(not_visible()),
                     KeepOutcome::Unseen => sleep(VISIBILITY_POLL).await,
-                    kept => return Ok((store, kept, mark)),
+                    kept => {
+                        let after = place_to_pass(&store, rotates, is_failover).await;
+                        return Ok(WrittenMark {
+                            mark,
+                            store,
+                            kept,
+                            after,
+                        });
+                    }
                 }
             }
         }
@@ -99,25 +118,28 @@ impl<'a> Run<'_, 'a> {
     pub(super) async fn finish_mark(&mut self, marked: MarkWritten) -> Result<(), Error> {
         let marking = self.marking.take();
         match marked {
-            Ok((store, KeepOutcome::Done { snapshot, .. }, mark)) => {
-                (self.session.store, self.is_store_lost) = (store, false);
+            Ok(written) => {
+                let KeepOutcome::Done { snapshot, .. } = written.kept else {
+                    return Err(superseded());
+                };
+                (self.session.store, self.is_store_lost) = (written.store, false);
                 self.forget_seen(&snapshot);
-                self.note_mark(mark);
-                let after = match self.session.after_mark().await {
-                    Ok(after) => after,
-                    Err(error) if error.is_shutdown() => return Err(error),
+                self.note_mark(written.mark);
+                match written.after {
+                    Ok(after) => {
+                        let done = written.mark.done;
+                        self.session.feed.confirm(done, after).await
+                    }
+                    Err(error) if error.is_shutdown() => Err(error),
                     // The next confirmation includes this mark.
                     Err(error) => {
                         self.lose_store(&error);
-                        return Ok(());
+                        Ok(())
                     }
-                };
-                self.session.feed.confirm(mark.done, after).await?;
-                self.rotate_marks().await
+                }
             }
-            Ok(_) => Err(superseded()),
             // The walsender waits for our confirmation, which waits for a destination.
-            Err(error) if error.is_shutdown() => Err(error),
+            Err(error) if error.is_shutdown() || self.policy.is_silent() => Err(error),
             Err(error) => {
                 if let Some(marking) = marking {
                     self.unmarked.add(marking.sent);
@@ -138,8 +160,9 @@ impl<'a> Run<'_, 'a> {
         self.is_store_lost = true;
     }
 
-    /// Waits for the mark that is being written, and requires a store.
+    /// Waits until nothing else uses the store, and requires one.
     pub(super) async fn finish_marking(&mut self) -> Result<(), Error> {
+        self.finish_polling().await?;
         if let Some(marking) = &mut self.marking {
             let written = async { Ok(marking.written.as_mut().await) };
             let marked = keep_alive_while(&mut self.session.feed, written).await?;
@@ -179,6 +202,21 @@ impl<'a> Run<'_, 'a> {
         self.marked = mark;
         self.marked_at = Instant::now();
         self.marks += 1;
+    }
+}
+
+/// The place that the stream must pass before a mark that was written is confirmed.
+async fn place_to_pass(
+    store: &Store,
+    rotates: bool,
+    is_failover: bool,
+) -> Result<Option<Lsn>, Error> {
+    if rotates {
+        store.rotate_long_marks().await?;
+    }
+    match is_failover {
+        true => store.written().await.map(Some),
+        false => Ok(None),
     }
 }
 

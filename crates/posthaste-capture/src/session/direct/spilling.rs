@@ -11,9 +11,8 @@ use crate::error::Error;
 use crate::handed_rows::HandedRows;
 use crate::session::{BATCH_INTERVAL, keep_alive_while};
 
-/// Time between two reads of the unconfirmed log.
-const CHECK_SILENT: Duration = Duration::from_secs(1);
-const CHECK: Duration = Duration::from_secs(10);
+/// Time between two reads of the room for jobs.
+const CHECK_ROOM: Duration = Duration::from_secs(1);
 /// Time between two reads of the remaining jobs, while events become jobs and while they wait.
 const POLL_SPILLING: Duration = Duration::from_secs(1);
 const POLL_DRAINING: Duration = Duration::from_millis(25);
@@ -54,11 +53,6 @@ impl Run<'_, '_> {
         let is_waiting = self.in_flight.is_some() && self.sending.is_empty();
         self.spills_next |=
             is_waiting && (self.policy.is_overdue(self.began.elapsed()) || self.pace.is_stuck());
-        if !self.spills_next && now >= self.check_at && self.in_flight.is_some() {
-            let is_silent = self.policy.is_silent();
-            self.check_at = now + if is_silent { CHECK_SILENT } else { CHECK };
-            self.check_unconfirmed(is_silent).await?;
-        }
         if !(self.spills_next && is_waiting) {
             return Ok(());
         }
@@ -67,8 +61,7 @@ impl Run<'_, '_> {
         self.spills_next = false;
         self.finish_marking().await?;
         let poll_at = now + POLL_SPILLING;
-        self.switch_path(Path::Spilling { poll_at }, State::Spilling)
-            .await?;
+        self.switch_path(Path::Spilling { poll_at }, State::Spilling);
         self.check_room().await?;
         match self.is_full {
             true => Ok(()),
@@ -86,7 +79,7 @@ impl Run<'_, '_> {
         self.finish_marking().await?;
         let store = Arc::clone(&self.session.store);
         let stored = keep_alive_while(&mut self.session.feed, store.stored()).await?;
-        self.room_at = now + CHECK_SILENT;
+        self.room_at = now + CHECK_ROOM;
         self.room = self.direct.spill_most.saturating_sub(stored) / 2;
         let is_full = stored >= self.direct.spill_most;
         if is_full && !self.is_full {
@@ -97,7 +90,8 @@ impl Run<'_, '_> {
             );
         }
         self.is_full = is_full;
-        self.switch_path(self.path, self.spilling()).await
+        self.switch_path(self.path, self.spilling());
+        Ok(())
     }
 
     fn spilling(&self) -> State {
@@ -105,27 +99,6 @@ impl Run<'_, '_> {
             true => State::Full,
             false => State::Spilling,
         }
-    }
-
-    /// Reads how much log is unconfirmed. An error ends the session only if the destination accepts
-    /// nothing either.
-    pub(super) async fn check_unconfirmed(&mut self, is_silent: bool) -> Result<(), Error> {
-        if is_silent {
-            self.finish_marking().await?;
-        } else if self.marking.is_some() || self.is_store_lost {
-            return Ok(());
-        }
-        let done = self.marked.done;
-        let store = Arc::clone(&self.session.store);
-        match keep_alive_while(&mut self.session.feed, store.unconfirmed(done)).await {
-            Ok(bytes) => {
-                let now = self.began.elapsed();
-                self.spills_next = self.policy.is_log_too_long(now, bytes, done);
-            }
-            Err(error) if !is_silent => self.lose_store(&error),
-            Err(error) => return Err(error),
-        }
-        Ok(())
     }
 
     /// Writes the events that were read as jobs.
@@ -191,7 +164,8 @@ impl Run<'_, '_> {
                 (Path::Spilling { poll_at }, self.spilling())
             }
         };
-        self.switch_path(path, state).await
+        self.switch_path(path, state);
+        Ok(())
     }
 
     /// Whether the destination has answered since the last call. The check runs beside the
@@ -208,36 +182,10 @@ impl Run<'_, '_> {
         false
     }
 
-    /// Takes a path, and records it in the store.
-    async fn switch_path(&mut self, path: Path, state: State) -> Result<(), Error> {
+    fn switch_path(&mut self, path: Path, state: State) {
         self.path = path;
-        if self.session.shared.status().state == state {
-            return Ok(());
-        }
-        self.session.shared.set(state);
-        let (store, runner) = (Arc::clone(&self.session.store), self.session.runner);
-        self.shown_problem = None;
-        let shown = store.set_path(runner, state.path(), None);
-        keep_alive_while(&mut self.session.feed, shown).await
-    }
-
-    /// Records in the store whether the destination accepts nothing, and why. Sending continues if
-    /// that fails.
-    pub(super) async fn show_waiting(&mut self) {
-        let (state, problem) = {
-            let status = self.session.shared.status();
-            let is_waiting = status.state == State::Waiting;
-            let problem = is_waiting.then(|| status.last_error.clone().unwrap_or_default());
-            (status.state, problem)
-        };
-        if !matches!(self.path, Path::Direct) || problem == self.shown_problem {
-            return;
-        }
-        let (store, runner) = (Arc::clone(&self.session.store), self.session.runner);
-        let shown = store.set_path(runner, state.path(), problem.as_deref());
-        match keep_alive_while(&mut self.session.feed, shown).await {
-            Ok(()) => self.shown_problem = problem,
-            Err(error) => self.lose_store(&error),
+        if self.session.shared.status().state != state {
+            self.session.shared.set(state);
         }
     }
 }
