@@ -188,7 +188,7 @@ kinds! {
     CaptureSpilling "capture.spilling" Warning "captures have been spilling for long"
         "A capture has written jobs instead of sending for more than 15 minutes.";
     CaptureBehind "capture.behind" Warning "captures lag"
-        "A capture lags far behind the server's log.";
+        "The last mark of a capture is far from the end of the server's log.";
     CaptureGap "capture.gap" Warning "captures have gaps"
         "Changes were not captured, and nobody has accepted that.";
     CapturePublication "capture.publication" Error "captures lack their publication"

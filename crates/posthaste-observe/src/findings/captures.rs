@@ -11,7 +11,7 @@ use crate::snapshot::Snapshot;
 /// Log that waits for a capture without a process before that is reported, in bytes: a capture may
 /// be run periodically.
 const KEPT: i64 = 64 << 20;
-/// Log that is not captured before a running capture counts as lagging, in bytes.
+/// Log since the last mark before a running capture counts as lagging, in bytes.
 const BEHIND: i64 = 1 << 30;
 
 /// Time without a delivery before a waiting capture is reported.
@@ -119,8 +119,13 @@ fn state(capture: &Overview) -> Option<Finding> {
                       run 'posthaste capture remove'.";
         Finding::new(Kind::CaptureNotRunning, summary, remedy)
     } else if waiting > BEHIND {
-        let is_paused = if is_paused { "is paused and " } else { "" };
-        let summary = format!("Capture {name} {is_paused}lags by {}.", bytes(waiting));
+        let (waiting, is_paused) = (
+            bytes(waiting),
+            if is_paused { ", which is paused" } else { "" },
+        );
+        let summary = format!(
+            "{waiting} of log was written since the last mark of capture {name}{is_paused}."
+        );
         let remedy = "Check its log, and long-running transactions: the server sends a transaction \
                       when it commits.";
         Finding::new(Kind::CaptureBehind, summary, remedy)

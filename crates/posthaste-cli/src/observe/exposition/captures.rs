@@ -37,7 +37,7 @@ const METRICS: [(&str, &str, &str, Figure); 7] = [
     (
         "posthaste_capture_unconfirmed_bytes",
         "gauge",
-        "How much log was written that is not captured.",
+        "How much log was written since the last mark of the capture.",
         |one| one.unconfirmed_bytes.unwrap_or(0) as f64,
     ),
     (
