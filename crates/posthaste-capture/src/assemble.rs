@@ -289,7 +289,7 @@ impl<'a> Assembler<'a> {
         let written_on = self.timelines.at(position.record);
         let id = delivery_id(
             self.epoch,
-            written_on,
+            (written_on, open.committed_at),
             (kind, position.record),
             position.row,
         );

@@ -68,10 +68,11 @@ pub(crate) enum RecordKind {
 }
 
 /// The id by which receivers drop repeats of a change. It does not depend on the reader, the time
-/// or the filters.
+/// of reading or the filters. Standbys that are promoted apart may give their timelines the same
+/// number; their commits differ by time.
 pub(crate) fn delivery_id(
     epoch: Uuid,
-    timeline: u32,
+    (timeline, committed_at): (u32, i64),
     (kind, record): (RecordKind, Lsn),
     row: u16,
 ) -> Uuid {
@@ -85,6 +86,7 @@ pub(crate) fn delivery_id(
         .chain_update(timeline.to_be_bytes())
         .chain_update(record.0.to_be_bytes())
         .chain_update(row.to_be_bytes())
+        .chain_update(committed_at.to_be_bytes())
         .chain_update(kind)
         .finalize();
     let mut bytes = [0; 16];
@@ -140,6 +142,16 @@ impl Timelines {
         Ok(Self { now, ends })
     }
 
+    /// Whether a store may be of this server by the name of its timeline. A managed server may hide
+    /// the number, and has another name instead.
+    pub(crate) fn is_current(&self, name: &str) -> bool {
+        let number = match name.len() {
+            8 => u32::from_str_radix(name, 16).ok(),
+            _ => None,
+        };
+        number.is_none_or(|number| number == self.now)
+    }
+
     /// The timeline on which the record at this place was written.
     pub(crate) fn at(&self, record: Lsn) -> u32 {
         let ended = self.ends.iter().find(|(_, end)| record < *end);
@@ -193,11 +205,12 @@ mod tests {
     }
 
     #[test]
-    fn ids_differ_by_capture_timeline_record_kind_and_row() {
+    fn ids_differ_by_capture_timeline_commit_record_kind_and_row() {
         use RecordKind::{Change, Message};
-        let id = |epoch, timeline, kind, record, row| {
-            delivery_id(Uuid::from_u128(epoch), timeline, (kind, Lsn(record)), row)
+        let at = |epoch, written_on, kind, record, row| {
+            delivery_id(Uuid::from_u128(epoch), written_on, (kind, Lsn(record)), row)
         };
+        let id = |epoch, timeline, kind, record, row| at(epoch, (timeline, 1), kind, record, row);
         let ids = [
             id(1, 1, Change, 1, 0),
             id(2, 1, Change, 1, 0),
@@ -206,6 +219,7 @@ mod tests {
             id(1, 1, Change, 1, 1),
             id(1, 1, Message, 1, 0),
             id(1, 1, Message, 1, 1),
+            at(1, (1, 2), Change, 1, 0),
         ];
         assert_eq!(HashSet::from(ids).len(), ids.len());
         assert_eq!(ids[0], id(1, 1, Change, 1, 0));
@@ -220,5 +234,13 @@ mod tests {
         assert_eq!(at, [1, 2, 2, 3, 3]);
         assert_eq!(Timelines::read(1, "").unwrap().at(Lsn(9)), 1);
         assert!(Timelines::read(2, "one").is_err());
+    }
+
+    #[test]
+    fn stores_of_another_known_timeline_are_of_another_server() {
+        let timelines = Timelines::read(0x12, "").unwrap();
+        let names = ["00000012", "00000011", "life 7", "life 123"];
+        let are_current = names.map(|name| timelines.is_current(name));
+        assert_eq!(are_current, [true, false, true, true]);
     }
 }

@@ -29,7 +29,7 @@ use crate::requirements::check_origin;
 use crate::slot::{Slot, gap};
 use crate::store::copy::Copied;
 use crate::store::outbox::Deletion;
-use crate::store::{Installed, KeepOutcome, Store};
+use crate::store::{Installed, KeepOutcome, Reader, Store};
 
 /// Time between two batches under load. The first batch after a pause is written at once.
 const BATCH_INTERVAL: Duration = Duration::from_millis(50);
@@ -55,7 +55,7 @@ pub(crate) struct Session<'a> {
     is_failover: bool,
     /// How captured rows of the outbox are deleted, if they are.
     deletion: Option<Arc<Deletion>>,
-    runner: Uuid,
+    reader: Reader,
     timelines: Timelines,
     mark: Mark,
     copier: Copier,
@@ -107,6 +107,11 @@ impl<'a> Session<'a> {
         let identified = feed.identify().await?;
         let history = feed.history(identified.timeline).await?;
         let timelines = Timelines::read(identified.timeline, &history).map_err(Error::lost)?;
+        if !timelines.is_current(&installed.timeline) {
+            return Err(Error::lost(
+                "the stream and the store are of two servers, as during a failover",
+            ));
+        }
         if let Ok(rows) = feed.query("SHOW wal_sender_timeout").await
             && let Some(limit) = rows
                 .first()
@@ -128,9 +133,13 @@ impl<'a> Session<'a> {
         feed.start(&installed.slot, mark.done, confirmed, &options)
             .await?;
         // Only this process streams from the slot. The previous one may still write its last batch.
-        let runner = Uuid::new_v4();
+        let reader = Reader {
+            runner: Uuid::new_v4(),
+            epoch: installed.epoch,
+            timeline: installed.timeline.clone(),
+        };
         let path = capture.direct.as_ref().map(|_| State::Draining.path());
-        let taken = store.take_over((runner, installed.epoch), path).await?;
+        let taken = store.take_over(&reader, path).await?;
         let mark = taken.unwrap_or(mark);
         let slot = store.slot(&installed.slot).await?;
         require_slot(capture, &store, &installed, slot.as_ref(), mark).await?;
@@ -153,7 +162,7 @@ impl<'a> Session<'a> {
             installed,
             is_failover,
             deletion: deletion.map(Arc::new),
-            runner,
+            reader,
             timelines,
             mark,
             copier: Copier::new(database.clone(), &capture.name),
@@ -200,21 +209,18 @@ impl<'a> Session<'a> {
         let jobs = events.map(|event| job(event, &capture.queue));
         let jobs = jobs.collect::<Result<Vec<NewJob>, _>>()?;
         let (store, feed, stopping) = (&self.store, &mut self.feed, self.stopping);
-        let (by, rows) = (
-            (self.runner, self.installed.epoch),
-            (self.deletion.as_deref(), rows),
-        );
+        let (reader, rows) = (&self.reader, (self.deletion.as_deref(), rows));
         let keep = async {
             loop {
-                match store.keep(by, &jobs, xids, rows, copied, mark).await? {
+                match store.keep(reader, &jobs, xids, rows, copied, mark).await? {
                     KeepOutcome::Unseen if stopping.is_cancelled() => return Err(not_visible()),
                     KeepOutcome::Unseen => sleep(VISIBILITY_POLL).await,
                     kept => return Ok::<_, Error>(kept),
                 }
             }
         };
-        if keep_alive_while(feed, keep).await? == KeepOutcome::Superseded {
-            return Err(superseded());
+        if let KeepOutcome::Superseded(reason) = keep_alive_while(feed, keep).await? {
+            return Err(Error::lost(reason));
         }
         self.shared.count(jobs.len() as u64);
         let after = self.after_mark().await?;
@@ -341,10 +347,6 @@ async fn check_options(capture: &Capture, store: &Store) -> Result<Option<Deleti
 
 fn not_visible() -> Error {
     Error::lost("others do not see what was committed yet")
-}
-
-fn superseded() -> Error {
-    Error::lost("another process runs the capture now")
 }
 
 async fn stop<T>(store: &Store, reason: &str) -> Result<T, Error> {

@@ -13,4 +13,5 @@ mod options;
 mod pauses;
 mod routes;
 mod sources;
+mod timelines;
 mod world;

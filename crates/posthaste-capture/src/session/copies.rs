@@ -90,13 +90,12 @@ impl Session<'_> {
                 return Ok(());
             }
         };
-        let (by, began) = ((self.runner, self.installed.epoch), Instant::now());
+        let began = Instant::now();
         let deleted = (self.deletion.as_deref(), &handed);
         let copied = chunk.copied(jobs.len());
-        let keep = self.store.keep_chunk(by, &copied, &jobs, deleted);
-        let Some(goes_on) = keep_alive_while(&mut self.feed, keep).await? else {
-            return Err(Error::lost("another process runs the capture now"));
-        };
+        let keep = self.store.keep_chunk(&self.reader, &copied, &jobs, deleted);
+        let kept = keep_alive_while(&mut self.feed, keep).await?;
+        let goes_on = kept.map_err(Error::lost)?;
         if goes_on {
             self.shared.count(jobs.len() as u64);
         }

@@ -3,10 +3,9 @@
 use posthaste::__private::{Parameter, typed};
 use posthaste::NewJob;
 use tokio_postgres::{Client, Row, SimpleQueryMessage};
-use uuid::Uuid;
 
 use super::outbox::Deletion;
-use super::{DURABLE, LOCK_SHARED, Store, reading};
+use super::{DURABLE, LOCK_SHARED, Reader, Store, reading};
 use crate::copying::{CopyTable, Key, MARK, Page, TableCopy, column_of};
 use crate::error::Error;
 use crate::handed_rows::HandedRows;
@@ -173,28 +172,27 @@ impl Store {
     }
 
     /// Writes the jobs of a chunk and the progress of the copy in one transaction. Returns `false`
-    /// if the copy was cancelled, and `None` if another process has taken over.
+    /// if the copy was cancelled, or who has taken over.
     pub(crate) async fn keep_chunk(
         &self,
-        (runner, epoch): (Uuid, Uuid),
+        reader: &Reader,
         copied: &Copied,
         jobs: &[NewJob],
         (deletion, handed): (Option<&Deletion>, &HandedRows),
-    ) -> Result<Option<bool>, Error> {
+    ) -> Result<Result<bool, &'static str>, Error> {
         let what = "cannot write the jobs of a copy";
         self.transaction(what, async {
             self.ask(what, DURABLE, &[]).await?;
             self.ask(what, LOCK_SHARED, &[&self.name]).await?;
-            let admitted = self.admit((&*self.name, runner, epoch)).await?;
-            if admitted.is_none() {
-                return Ok(None);
+            if let Err(reason) = self.admit(reader).await? {
+                return Ok(Err(reason));
             }
             if !self.advance_copy(copied).await? {
-                return Ok(Some(false));
+                return Ok(Ok(false));
             }
             self.enqueue(jobs).await?;
             self.delete_rows(deletion, handed).await?;
-            Ok(Some(true))
+            Ok(Ok(true))
         })
         .await
     }

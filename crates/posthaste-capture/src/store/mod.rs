@@ -5,6 +5,7 @@ pub(crate) mod direct;
 pub(crate) mod operate;
 pub(crate) mod outbox;
 pub(crate) mod publish;
+mod rotation;
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
@@ -38,8 +39,6 @@ const DURABLE: &str = "SELECT pg_catalog.set_config('synchronous_commit', \
      ELSE pg_catalog.current_setting('synchronous_commit') END, true)";
 /// For what a standby may lack: the commit does not wait for it.
 const LOCAL: &str = "SET LOCAL synchronous_commit = local";
-/// Marks of running captures wait for this lock too.
-const SHORT_LOCK: &str = "SET LOCAL lock_timeout = '500ms'";
 const LOCK: &str = "SELECT pg_catalog.pg_advisory_xact_lock(1885893490, \
      pg_catalog.hashtext($1))";
 const LOCK_SHARED: &str = "SELECT pg_catalog.pg_advisory_xact_lock_shared(1885893490, \
@@ -55,19 +54,6 @@ const PUT_MARK: [&str; 2] = [
     include_str!("put_mark_0.sql"),
     include_str!("put_mark_1.sql"),
 ];
-const KEEP_MARKS: [&str; 2] = [
-    include_str!("keep_marks_0.sql"),
-    include_str!("keep_marks_1.sql"),
-];
-const EMPTY_MARKS: [&str; 2] = [
-    "TRUNCATE posthaste.capture_mark_0",
-    "TRUNCATE posthaste.capture_mark_1",
-];
-const LOCK_ALL_MARKS: &str = "LOCK TABLE posthaste.capture_mark_0, posthaste.capture_mark_1 \
-     IN ACCESS EXCLUSIVE MODE";
-const TURN: &str = include_str!("turn.sql");
-const SET_TURN: &str = "SELECT setval('posthaste.capture_turn'::regclass, $1::bigint)";
-
 /// A capture of the database.
 #[derive(Clone, Debug)]
 pub(crate) struct Installed {
@@ -77,7 +63,22 @@ pub(crate) struct Installed {
     pub(crate) is_here: bool,
     pub(crate) is_published: bool,
     pub(crate) is_paused: bool,
+    /// The timeline of this server, or its life if that is unknown.
+    pub(crate) timeline: String,
 }
+
+/// A process that runs a capture, and the timeline of the log that it reads. After a failover a
+/// store may be connected to the new server while the old one still streams: places in the log of
+/// one mean nothing in that of the other.
+#[derive(Clone, Debug)]
+pub(crate) struct Reader {
+    pub(crate) runner: Uuid,
+    pub(crate) epoch: Uuid,
+    pub(crate) timeline: String,
+}
+
+const OTHER_PROCESS: &str = "another process runs the capture now";
+const OTHER_TIMELINE: &str = "the database is on another timeline now, as after a failover";
 
 /// The result of writing a batch.
 #[derive(Debug, PartialEq, Eq)]
@@ -89,8 +90,8 @@ pub(crate) enum KeepOutcome {
     },
     /// The rows are not visible to others yet.
     Unseen,
-    /// Another process has taken over.
-    Superseded,
+    /// Another process or another server has taken over.
+    Superseded(&'static str),
 }
 
 pub(crate) struct Store {
@@ -134,6 +135,7 @@ impl Store {
                 is_here: row.try_get::<_, Option<bool>>(4)?.unwrap_or(false),
                 is_published: row.try_get(5)?,
                 is_paused: row.try_get(6)?,
+                timeline: row.try_get(7)?,
             })
         };
         rows.first().map(read).transpose().map_err(reading)
@@ -168,14 +170,15 @@ impl Store {
     /// transaction.
     pub(crate) async fn take_over(
         &self,
-        (runner, epoch): (Uuid, Uuid),
+        reader: &Reader,
         path: Option<&str>,
     ) -> Result<Option<Mark>, Error> {
         let what = "cannot begin to run the capture";
         self.transaction(what, async {
             self.ask(what, LOCK, &[&self.name]).await?;
-            self.ask(what, RUN, &[&self.name, &runner, &path]).await?;
-            self.newest_mark(epoch).await
+            let values: [&dyn Parameter; 3] = [&self.name, &reader.runner, &path];
+            self.ask(what, RUN, &values).await?;
+            self.newest_mark(reader.epoch).await
         })
         .await
     }
@@ -214,7 +217,7 @@ impl Store {
     /// Writes jobs and the mark that counts them, and deletes their rows, in one transaction.
     pub(crate) async fn keep(
         &self,
-        (runner, epoch): (Uuid, Uuid),
+        reader: &Reader,
         jobs: &[NewJob],
         xids: &[u32],
         (deletion, rows): (Option<&Deletion>, &HandedRows),
@@ -225,9 +228,9 @@ impl Store {
         self.transaction(what, async {
             self.ask(what, DURABLE, &[]).await?;
             self.ask(what, LOCK_SHARED, &[&self.name]).await?;
-            let admitted = (&*self.name, runner, epoch);
-            let Some((turn, snapshot)) = self.admit(admitted).await? else {
-                return Ok(KeepOutcome::Superseded);
+            let (turn, snapshot) = match self.admit(reader).await? {
+                Ok(admitted) => admitted,
+                Err(reason) => return Ok(KeepOutcome::Superseded(reason)),
             };
             let mut xids = xids.iter().chain(rows.xids());
             if !xids.all(|xid| snapshot.sees(*xid)) {
@@ -238,7 +241,7 @@ impl Store {
             if let Some(copied) = copied {
                 self.advance_copy(copied).await?;
             }
-            self.put_mark(turn, epoch, mark).await?;
+            self.put_mark(turn, reader.epoch, mark).await?;
             Ok(KeepOutcome::Done { turn, snapshot })
         })
         .await
@@ -256,27 +259,30 @@ impl Store {
         Ok(())
     }
 
-    /// The turn of the tables of marks, and the snapshot. `None` if another process runs the
-    /// capture.
-    async fn admit(
-        &self,
-        (name, runner, epoch): (&str, Uuid, Uuid),
-    ) -> Result<Option<(i64, Snapshot)>, Error> {
+    /// The turn of the tables of marks, and the snapshot; or who has taken over.
+    async fn admit(&self, reader: &Reader) -> Result<Result<(i64, Snapshot), &'static str>, Error> {
         let what = "cannot write marks";
-        let admit = include_str!("admit.sql");
-        let rows = self.ask(what, admit, &[&name, &runner, &epoch]).await?;
+        let Reader {
+            runner,
+            epoch,
+            timeline,
+        } = reader;
+        let values: [&dyn Parameter; 4] = [&self.name, runner, epoch, timeline];
+        let rows = self.ask(what, include_str!("admit.sql"), &values).await?;
         let Some(row) = rows.first() else {
-            return Ok(None);
+            return Ok(Err(OTHER_PROCESS));
         };
         let read = |row: &Row| -> Result<_, tokio_postgres::Error> {
-            let is_runner: Option<bool> = row.try_get(0)?;
-            let is_same: bool = row.try_get(1)?;
-            let admitted = is_runner == Some(true) && is_same;
-            Ok((admitted, row.try_get(2)?, row.try_get::<_, String>(3)?))
+            let checks: [Option<bool>; 2] = [row.try_get(0)?, row.try_get(1)?];
+            Ok((checks, row.try_get(2)?, row.try_get::<_, String>(3)?))
         };
-        let (is_admitted, turn, snapshot) = read(row).map_err(reading)?;
+        let (checks, turn, snapshot) = read(row).map_err(reading)?;
         let snapshot = snapshot.parse().map_err(Error::lost)?;
-        Ok(is_admitted.then_some((turn, snapshot)))
+        Ok(match checks {
+            [Some(true), Some(true)] => Ok((turn, snapshot)),
+            [_, Some(true)] => Err(OTHER_PROCESS),
+            _ => Err(OTHER_TIMELINE),
+        })
     }
 
     pub(crate) async fn put_mark(&self, turn: i64, epoch: Uuid, mark: Mark) -> Result<(), Error> {
@@ -290,46 +296,6 @@ impl Store {
         self.ask("cannot write marks", statement, &values)
             .await
             .map(drop)
-    }
-
-    /// The turn, whose parity selects the table of marks, and whether that table is long.
-    async fn turn_and_length(&self) -> Result<(i64, bool), Error> {
-        let rows = self.ask("cannot read marks", TURN, &[]).await?;
-        let read = |row: &Row| Ok((row.try_get(0)?, row.try_get(1)?));
-        rows.first().map_or(Ok((0, false)), read).map_err(reading)
-    }
-
-    pub(crate) async fn turn(&self) -> Result<i64, Error> {
-        Ok(self.turn_and_length().await?.0)
-    }
-
-    /// Empties the other table and continues the marks there, if they are many. Keeps the newest of
-    /// each capture.
-    pub(crate) async fn rotate_long_marks(&self) -> Result<(), Error> {
-        let (turn, is_mark_due) = self.turn_and_length().await?;
-        if !is_mark_due {
-            return Ok(());
-        }
-        let what = "cannot turn to the other marks";
-        let turned = self.transaction(what, async {
-            self.run(what, LOCAL).await?;
-            self.run(what, SHORT_LOCK).await?;
-            self.ask(what, LOCK_ALL_MARKS, &[]).await?;
-            if self.turn().await? != turn {
-                return Ok(());
-            }
-            // The newest marks are in the current table before the other one is emptied.
-            let (from, to) = (usize::from(turn % 2 != 0), usize::from(turn % 2 == 0));
-            self.ask(what, KEEP_MARKS[from], &[]).await?;
-            self.ask(what, EMPTY_MARKS[to], &[]).await?;
-            let next = turn + 1;
-            self.ask(what, SET_TURN, &[&next]).await.map(drop)
-        });
-        // A long reader of the marks delays this until the next time.
-        match turned.await {
-            Err(error) if error.code() == Some("55P03") => Ok(()),
-            turned => turned,
-        }
     }
 
     /// Records why the capture is stopped.

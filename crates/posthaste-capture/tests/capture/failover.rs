@@ -11,14 +11,18 @@ use super::direct::{Sent, direct, first_arrivals};
 use super::world::{OUTBOX, SOON, World, outbox};
 
 /// Two servers, the second of which follows the first.
-struct Pair {
-    world: World,
-    follower: PgServer,
-    there: Client,
+pub(super) struct Pair {
+    pub(super) world: World,
+    pub(super) follower: PgServer,
+    pub(super) there: Client,
 }
 
 impl Pair {
-    async fn new(version: PgVersion, leader: &[(&str, &str)], capture: &Capture) -> Self {
+    pub(super) async fn new(
+        version: PgVersion,
+        leader: &[(&str, &str)],
+        capture: &Capture,
+    ) -> Self {
         let world = World::new(version, leader).await;
         world.sql(OUTBOX).await;
         let slot = "SELECT pg_create_physical_replication_slot('its', true)";
@@ -56,7 +60,7 @@ impl Pair {
         .unwrap()
     }
 
-    fn start(&self, capture: &Capture) -> Running {
+    pub(super) fn start(&self, capture: &Capture) -> Running {
         let capture = capture.clone();
         capture.start(self.database(), Until::Stopped).unwrap()
     }
@@ -67,12 +71,12 @@ impl Pair {
         ended.expect("it ends by itself")
     }
 
-    async fn there(&self, sql: &str) -> String {
+    pub(super) async fn there(&self, sql: &str) -> String {
         self.there.query_one(sql, &[]).await.unwrap().get(0)
     }
 
     /// Waits until the follower has the slot and would keep it after a failover.
-    async fn until_synchronized(&self) {
+    pub(super) async fn until_synchronized(&self) {
         let sql = "SELECT count(*)::text FROM pg_replication_slots \
                    WHERE synced AND NOT temporary AND slot_name = 'posthaste_all'";
         eventually(SOON, "the slot is synchronized", async || {
@@ -88,6 +92,17 @@ impl Pair {
         })
         .await
         .unwrap();
+    }
+
+    /// Waits until the follower has everything that was committed before.
+    pub(super) async fn until_replayed(&self) {
+        let place = "SELECT pg_current_wal_flush_lsn()::text";
+        let place = self.world.text(place).await;
+        let has_all = format!("SELECT (pg_last_wal_replay_lsn() >= '{place}')::text");
+        let has_all = async || Ok(self.there(&has_all).await == "true");
+        eventually(SOON, "the follower has all", has_all)
+            .await
+            .unwrap();
     }
 
     /// Inserts one row after the other until the leader fails.
@@ -202,13 +217,7 @@ async fn failovers_without_the_slot_are_gaps_until_the_capture_begins_again() {
             .sql("INSERT INTO outbox (payload) VALUES ('1')")
             .await;
         pair.catch_up(&capture).await.unwrap();
-        let place = "SELECT pg_current_wal_flush_lsn()::text";
-        let place = pair.world.text(place).await;
-        let has_all = format!("SELECT (pg_last_wal_replay_lsn() >= '{place}')::text");
-        let has_all = async || Ok(pair.there(&has_all).await == "true");
-        eventually(SOON, "the follower has all", has_all)
-            .await
-            .unwrap();
+        pair.until_replayed().await;
         pair.fail_over().await;
         let error = pair.catch_up(&capture).await.unwrap_err();
         assert!(error.is_stopped(), "{error}");

@@ -18,7 +18,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             ".chain_update(row.to_be_bytes())",
             ".chain_update((if BUG { 0 } else { row }).to_be_bytes())",
         )],
-        test: "position::tests::ids_differ_by_capture_timeline_record_kind_and_row",
+        test: "position::tests::ids_differ_by_capture_timeline_commit_record_kind_and_row",
     },
     Mutant {
         name: "ids leave out the timeline",
@@ -27,7 +27,27 @@ pub(super) const MUTANTS: &[Mutant] = &[
             ".chain_update(timeline.to_be_bytes())",
             ".chain_update((if BUG { 0 } else { timeline }).to_be_bytes())",
         )],
-        test: "position::tests::ids_differ_by_capture_timeline_record_kind_and_row",
+        test: "position::tests::ids_differ_by_capture_timeline_commit_record_kind_and_row",
+    },
+    Mutant {
+        name: "ids leave out the time of the commit",
+        file: "position.rs",
+        edits: &[(
+            ".chain_update(committed_at.to_be_bytes())",
+            ".chain_update((if BUG { 0 } else { committed_at }).to_be_bytes())",
+        )],
+        test: "position::tests::ids_differ_by_capture_timeline_commit_record_kind_and_row",
+    },
+    Mutant {
+        name: "a mark of another timeline is accepted",
+        file: "store/mod.rs",
+        edits: &[(
+            "            [Some(true), Some(true)] => Ok((turn, snapshot)),",
+            "            [Some(true), is_here] if BUG || is_here == Some(true) => \
+             Ok((turn, snapshot)),",
+        )],
+        test: "capture::timelines::\
+               places_of_an_abandoned_timeline_are_not_marked_on_the_promoted_server",
     },
     Mutant {
         name: "a row of a copy has the id of the change after its mark",
@@ -36,7 +56,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             ".chain_update(kind)",
             ".chain_update(if BUG { b\"\" } else { kind })",
         )],
-        test: "position::tests::ids_differ_by_capture_timeline_record_kind_and_row",
+        test: "position::tests::ids_differ_by_capture_timeline_commit_record_kind_and_row",
     },
     Mutant {
         name: "the last change is confirmed instead of the last commit",

@@ -15,7 +15,6 @@ use crate::lsn::Lsn;
 use crate::mark::{Counted, Mark};
 use crate::session::{
     IDLE_MARK_INTERVAL, MARKS_PER_ROTATION, VISIBILITY_POLL, keep_alive_while, not_visible,
-    superseded,
 };
 use crate::store::{KeepOutcome, Store};
 
@@ -79,7 +78,7 @@ impl<'a> Run<'_, 'a> {
     ) -> impl Future<Output = MarkWritten> + 'a + use<'a> {
         let (store, is_lost) = (Arc::clone(&self.session.store), self.is_store_lost);
         let (database, capture) = (self.session.database, self.session.capture);
-        let by = (self.session.runner, self.session.installed.epoch);
+        let reader = self.session.reader.clone();
         let (deletion, stopping) = (self.session.deletion.clone(), self.session.stopping);
         let copied = self.copied_to(mark);
         let is_failover = self.session.is_failover;
@@ -90,7 +89,7 @@ impl<'a> Run<'_, 'a> {
                 true => {
                     let store = Store::open(database, &capture.name).await?;
                     // Counting continues from the newest mark.
-                    store.mark(by.1).await?;
+                    store.mark(reader.epoch).await?;
                     Arc::new(store)
                 }
             };
@@ -98,7 +97,7 @@ impl<'a> Run<'_, 'a> {
             loop {
                 let deleted = (deletion.as_deref(), &*rows);
                 let copied = copied.as_ref();
-                match store.keep(by, &[], &[], deleted, copied, mark).await? {
+                match store.keep(&reader, &[], &[], deleted, copied, mark).await? {
                     KeepOutcome::Unseen if stopping.is_cancelled() => return Err(not_visible()),
                     KeepOutcome::Unseen => sleep(VISIBILITY_POLL).await,
                     kept => {
@@ -119,8 +118,10 @@ impl<'a> Run<'_, 'a> {
         let marking = self.marking.take();
         match marked {
             Ok(written) => {
-                let KeepOutcome::Done { snapshot, .. } = written.kept else {
-                    return Err(superseded());
+                let snapshot = match written.kept {
+                    KeepOutcome::Done { snapshot, .. } => snapshot,
+                    KeepOutcome::Superseded(reason) => return Err(Error::lost(reason)),
+                    KeepOutcome::Unseen => return Err(not_visible()),
                 };
                 (self.session.store, self.is_store_lost) = (written.store, false);
                 self.forget_seen(&snapshot);

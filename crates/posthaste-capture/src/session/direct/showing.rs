@@ -88,7 +88,7 @@ impl Run<'_, '_> {
     }
 
     fn record(&mut self) {
-        let (database, runner) = (self.session.database.clone(), self.session.runner);
+        let (database, runner) = (self.session.database.clone(), self.session.reader.runner);
         let (name, wanted) = (
             self.session.capture.name.clone(),
             self.display.wanted.clone(),
