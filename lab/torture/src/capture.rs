@@ -51,6 +51,9 @@ pub struct CaptureOptions {
     /// The site that it belongs to.
     #[arg(long)]
     pub site: Option<String>,
+    /// The slots fail over.
+    #[arg(long)]
+    pub failover: bool,
 }
 
 /// Captures until a signal stops it.
@@ -80,7 +83,12 @@ pub async fn capture(options: CaptureOptions) -> anyhow::Result<()> {
         }
     };
     let mut captures = Vec::new();
-    for capture in captures_of(options.redis.as_deref(), options.misbehavior)? {
+    let described = captures_of(
+        options.redis.as_deref(),
+        options.misbehavior,
+        options.failover,
+    )?;
+    for capture in described {
         captures.push(capture.start(database.clone(), Until::Stopped)?);
     }
     if options.misbehavior == Some(Misbehavior::WritesAJobTwice) {
@@ -105,6 +113,7 @@ pub async fn capture(options: CaptureOptions) -> anyhow::Result<()> {
 pub(crate) fn captures_of(
     redis: Option<&str>,
     misbehavior: Option<Misbehavior>,
+    fails_over: bool,
 ) -> anyhow::Result<Vec<Capture>> {
     let mut all = vec![described(BY_JOBS, CAPTURED, None)?];
     if let Some(redis) = redis {
@@ -115,6 +124,9 @@ pub(crate) fn captures_of(
         let mut direct = Direct::new(Sender::to(SENT, destination).time_limit(TIME_LIMIT));
         direct.spill_after_time = Some(SPILL_AFTER);
         all.push(described(DIRECT, SENT, Some(direct))?);
+    }
+    for capture in &mut all {
+        capture.options.failover = Some(fails_over);
     }
     Ok(all)
 }
@@ -130,11 +142,7 @@ fn described(name: &str, queue: &str, direct: Option<Direct>) -> anyhow::Result<
         },
         slot: format!("posthaste_{name}"),
         server: None,
-        options: Options {
-            // The replicas of a round do not synchronize slots.
-            failover: Some(false),
-            ..Options::default()
-        },
+        options: Options::default(),
     })
 }
 
@@ -202,9 +210,13 @@ impl Destination for Spoiled {
 }
 
 /// Installs the captures of a round.
-pub(crate) async fn install(url: &str, redis: Option<&str>) -> anyhow::Result<()> {
+pub(crate) async fn install(
+    url: &str,
+    redis: Option<&str>,
+    fails_over: bool,
+) -> anyhow::Result<()> {
     let database = posthaste::connect(url)?;
-    for capture in captures_of(redis, None)? {
+    for capture in captures_of(redis, None, fails_over)? {
         capture.install(&database).await?;
     }
     Ok(())
@@ -214,7 +226,7 @@ pub(crate) async fn install(url: &str, redis: Option<&str>) -> anyhow::Result<()
 /// recorded.
 pub(crate) async fn begin_again(url: &str, redis: Option<&str>) -> anyhow::Result<()> {
     let database: Database = posthaste::connect(url)?;
-    for capture in captures_of(redis, None)? {
+    for capture in captures_of(redis, None, false)? {
         capture.begin(&database).await?;
     }
     Ok(())

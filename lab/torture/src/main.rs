@@ -1,18 +1,19 @@
 //! The command `make torture`; see the library.
 
-use std::path::PathBuf;
+mod options;
+
 use std::process::ExitCode;
 
 use anyhow::{Context, bail, ensure};
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use posthaste_testkit::{PgVersion, ran, receivers::OpenSearch};
+use options::{RunOptions, server};
+use posthaste_testkit::{ran, receivers::OpenSearch};
 use posthaste_torture::bugs::BUGS;
-use posthaste_torture::history::Kind;
 use posthaste_torture::run::{State, commit};
 use posthaste_torture::transfers::{self, ExecutorOptions, Fault, Outcome, execute};
 use posthaste_torture::{
-    BugHunt, BugReport, CaptureOptions, Counts, Environment, Plan, RelayOptions, Report,
-    WorkerOptions, capture, relay, work,
+    BugHunt, BugReport, CaptureOptions, Environment, RelayOptions, Report, WorkerOptions, capture,
+    relay, work,
 };
 
 /// Kills, cuts, crashes and promotes everything around posthaste while it works, and checks the
@@ -67,114 +68,6 @@ struct TransferOptions {
     seed: Option<u64>,
 }
 
-#[derive(Debug, Args)]
-struct RunOptions {
-    /// SIGKILL of worker processes.
-    #[arg(long, default_value_t = 200)]
-    kills: u64,
-    /// Immediate stops of the server.
-    #[arg(long, default_value_t = 50)]
-    crashes: u64,
-    /// Terminated sessions.
-    #[arg(long, default_value_t = 200)]
-    terminations: u64,
-    /// Connections that are reset.
-    #[arg(long, default_value_t = 50)]
-    cuts: u64,
-    /// Connections that are half open.
-    #[arg(long, default_value_t = 50)]
-    half_opens: u64,
-    /// Worker processes that are stopped for a while, links that stall and logs nobody reads.
-    #[arg(long, default_value_t = 50)]
-    freezes: u64,
-    /// Answers to COMMIT that are lost.
-    #[arg(long, default_value_t = 50)]
-    half_answers: u64,
-    /// Connections of workers that carry everything late.
-    #[arg(long, default_value_t = 30)]
-    late_answers: u64,
-    /// Promotions of a lagging replica.
-    #[arg(long, default_value_t = 10)]
-    promotions: u64,
-    /// Of each fault of captures: SIGKILL, a process that is held still, connections that are
-    /// reset, those that are half open, and SIGKILL of the Redis of one.
-    #[arg(long, default_value_t = 30)]
-    capture_faults: u64,
-    /// Rounds that share them.
-    #[arg(long, default_value_t = 10)]
-    rounds: u64,
-    /// SIGKILL of relay processes.
-    #[arg(long, default_value_t = 50)]
-    relay_kills: u64,
-    /// Connections of relays to receivers' servers that are reset.
-    #[arg(long, default_value_t = 50)]
-    relay_cuts: u64,
-    /// Connections of relays to receivers' servers that are half open.
-    #[arg(long, default_value_t = 50)]
-    relay_half_opens: u64,
-    /// SIGKILL of a Redis that keeps what it answers for.
-    #[arg(long, default_value_t = 50)]
-    redis_kills: u64,
-    /// A Redis that forgets everything, behind a route that waits for its receiver.
-    #[arg(long, default_value_t = 50)]
-    redis_losses: u64,
-    /// A Redis that has no room and drops nothing.
-    #[arg(long, default_value_t = 50)]
-    redis_fulls: u64,
-    /// SIGKILL of a RabbitMQ.
-    #[arg(long, default_value_t = 50)]
-    rabbitmq_kills: u64,
-    /// Answers to COMMIT that are lost to producers beside relays.
-    #[arg(long, default_value_t = 50)]
-    relay_half_answers: u64,
-    /// Connections of relays to the database that carry everything late.
-    #[arg(long, default_value_t = 30)]
-    relay_late_answers: u64,
-    /// Rounds of relays, which share those.
-    #[arg(long, default_value_t = 5)]
-    relay_rounds: u64,
-    /// Faults of each kind that strike in rounds in which there is little to do.
-    #[arg(long, default_value_t = 6)]
-    idle_faults: u64,
-    /// Rounds in which there is little to do, which share those.
-    #[arg(long, default_value_t = 2)]
-    idle_rounds: u64,
-    /// Steps of the server's clock.
-    #[arg(long, default_value_t = 24)]
-    clock_steps: u64,
-    /// Promotions of a replica whose clock is another one; twice as many workers are killed.
-    #[arg(long, default_value_t = 4)]
-    clock_promotions: u64,
-    /// Rounds on servers with clocks of their own, which share those.
-    #[arg(long, default_value_t = 2)]
-    clock_rounds: u64,
-    /// The server of these rounds, such as pg15; one more round is played on each of the others
-    /// that are installed.
-    #[arg(long, default_value = "pg15")]
-    server: String,
-    /// No rounds on other servers.
-    #[arg(long)]
-    alone: bool,
-    /// What chance begins with.
-    #[arg(long)]
-    seed: Option<u64>,
-    /// Forget a run that was interrupted.
-    #[arg(long)]
-    fresh: bool,
-    /// Show that every bug of the list is noticed, instead.
-    #[arg(long)]
-    bugs: bool,
-    /// Only bugs whose name contains this.
-    #[arg(long, requires = "bugs")]
-    only: Option<String>,
-    /// State and logs.
-    #[arg(long, default_value = "target/torture")]
-    folder: PathBuf,
-    /// Where reports are kept.
-    #[arg(long, default_value = "docs/reports")]
-    reports: PathBuf,
-}
-
 fn main() -> ExitCode {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -211,7 +104,7 @@ async fn torture(options: &RunOptions) -> anyhow::Result<()> {
     if options.fresh {
         State::forget(&folder)?;
     }
-    let mut state = State::resume(&folder, plan(options)?, &commit())?;
+    let mut state = State::resume(&folder, options.plan()?, &commit())?;
     eprintln!(
         "torture: seed {}, {} rounds, {} of them done",
         state.plan.seed,
@@ -222,12 +115,13 @@ async fn torture(options: &RunOptions) -> anyhow::Result<()> {
         let number = state.rounds.len() + 1;
         let round = state.next(&folder, &program).await?;
         eprintln!(
-            "round {number} of {:?}, {:?}{}{}: PostgreSQL {}, {} faults, {} jobs, {} runs, \
+            "round {number} of {:?}, {:?}{}{}{}: PostgreSQL {}, {} faults, {} jobs, {} runs, \
              {} of them repeats, {:.0} s",
             round.processes,
             round.pace,
             if round.hostile { ", hostile" } else { "" },
             if round.clocked { ", clocks" } else { "" },
+            if round.fails_over { ", failovers" } else { "" },
             round.server,
             round.faults.values().sum::<u64>(),
             round.load.committed,
@@ -248,63 +142,6 @@ async fn torture(options: &RunOptions) -> anyhow::Result<()> {
         bail!("rules were broken; the logs are in {}", folder.display());
     }
     Ok(())
-}
-
-fn plan(options: &RunOptions) -> anyhow::Result<Plan> {
-    let mut counts: Counts = [
-        (Kind::Kill, options.kills),
-        (Kind::Crash, options.crashes),
-        (Kind::Termination, options.terminations),
-        (Kind::Cut, options.cuts),
-        (Kind::HalfOpen, options.half_opens),
-        (Kind::Freeze, options.freezes),
-        (Kind::Stall, options.freezes),
-        (Kind::Unread, options.freezes),
-        (Kind::HalfAnswer, options.half_answers),
-        (Kind::Late, options.late_answers),
-        (Kind::Promotion, options.promotions),
-    ]
-    .into();
-    counts.extend(Kind::OF_CAPTURES.map(|kind| (kind, options.capture_faults)));
-    let of_relays: Counts = [
-        (Kind::RelayKill, options.relay_kills),
-        (Kind::RelayCut, options.relay_cuts),
-        (Kind::RelayHalfOpen, options.relay_half_opens),
-        (Kind::RedisKill, options.redis_kills),
-        (Kind::RedisLoss, options.redis_losses),
-        (Kind::RedisFull, options.redis_fulls),
-        (Kind::RabbitMqKill, options.rabbitmq_kills),
-        (Kind::HalfAnswer, options.relay_half_answers),
-        (Kind::Late, options.relay_late_answers),
-    ]
-    .into();
-    let server = server(&options.server)?;
-    let others: Vec<PgVersion> = PgVersion::PROMISED
-        .into_iter()
-        .filter(|other| {
-            !options.alone && options.rounds > 0 && *other != server && other.bin().is_ok()
-        })
-        .collect();
-    let seed = options.seed.unwrap_or_else(|| fastrand::u64(..) >> 16);
-    let plan = Plan::new(seed, &counts, options.rounds, server, &others);
-    let of_clocks: Counts = [
-        (Kind::ClockStep, options.clock_steps),
-        (Kind::Promotion, options.clock_promotions),
-        (Kind::Kill, 2 * options.clock_promotions),
-    ]
-    .into();
-    let of_idle = [Kind::Kill, Kind::Termination, Kind::Cut, Kind::Late];
-    let of_idle: Counts = of_idle.map(|kind| (kind, options.idle_faults)).into();
-    Ok(plan
-        .with_relays(&of_relays, options.relay_rounds, server)
-        .with_idle(&of_idle, options.idle_rounds, server)
-        .with_clocks(&of_clocks, options.clock_rounds, server))
-}
-
-fn server(name: &str) -> anyhow::Result<PgVersion> {
-    let mut all = PgVersion::PROMISED.into_iter();
-    all.find(|version| version.name() == name)
-        .with_context(|| format!("no such server: {name}"))
 }
 
 async fn transfer(options: &TransferOptions) -> anyhow::Result<()> {

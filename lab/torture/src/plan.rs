@@ -59,6 +59,9 @@ pub struct RoundPlan {
     /// Whether its servers have separate clocks, which step.
     #[serde(default)]
     pub clocked: bool,
+    /// Whether the slots of its captures fail over, so that captures continue on promoted replicas.
+    #[serde(default)]
+    pub fails_over: bool,
     /// Its server, such as `pg15`.
     pub server: String,
     /// Its share of the faults.
@@ -114,6 +117,16 @@ impl Plan {
         self
     }
 
+    /// Adds rounds of workers whose captures continue after promotions, which share these faults.
+    pub fn with_failovers(mut self, counts: &Counts, rounds: u64, server: PgVersion) -> Self {
+        let of = |round: u64| RoundPlan {
+            fails_over: true,
+            ..RoundPlan::share(counts, round, rounds, server)
+        };
+        self.rounds.extend((0..rounds).map(of));
+        self
+    }
+
     /// The total number of faults of each kind.
     pub fn counts(&self) -> Counts {
         sum(self.rounds.iter().map(|round| &round.faults))
@@ -138,6 +151,7 @@ impl RoundPlan {
             pace: Pace::default(),
             hostile: round % 2 == 1,
             clocked: false,
+            fails_over: false,
             server: server.name().to_owned(),
             faults,
             jobs: 50,
@@ -206,6 +220,8 @@ mod tests {
         assert!(idle.rounds[5].hostile && !idle.rounds[4].hostile);
         let clocked = plan.clone().with_clocks(&counts, 1, PgVersion::V15);
         assert!(clocked.rounds[4].clocked && !clocked.rounds[3].clocked);
+        let failing = plan.clone().with_failovers(&counts, 1, PgVersion::V18);
+        assert!(failing.rounds[4].fails_over && !failing.rounds[3].fails_over);
         let order = plan.rounds[0].order(5);
         assert_eq!((order.len(), order[35]), (71, Kind::Copy));
         assert_eq!(order, plan.rounds[0].order(5));

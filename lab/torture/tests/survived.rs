@@ -99,6 +99,22 @@ async fn clocks(version: PgVersion, kind: Kind, count: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn captures_continue_after_promotions_of_replicas_with_their_slots() {
+    let counts = [
+        (Kind::Promotion, 2),
+        (Kind::Crash, 1),
+        (Kind::CaptureKill, 1),
+        (Kind::CaptureCut, 1),
+    ]
+    .into();
+    let seed = fastrand::u64(..) >> 16;
+    let plan = Plan::new(seed, &Counts::new(), 0, PgVersion::V18, &[]);
+    let plan = plan.with_failovers(&counts, 1, PgVersion::V18);
+    play("failovers", plan, &counts).await;
+    ran::count("torture-failovers", 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whoever_sleeps_is_woken_for_what_is_due_also_under_hostile_settings() {
     let counts = [(Kind::Termination, 1), (Kind::Late, 1)].into();
     let place = Place::new("idle");

@@ -24,6 +24,7 @@ impl Bug {
             pace: self.pace,
             hostile: false,
             clocked: self.clocked,
+            fails_over: false,
             server: server.name().to_owned(),
             faults: Counts::from_iter(self.faults.iter().copied()),
             jobs,

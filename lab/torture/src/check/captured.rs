@@ -19,6 +19,7 @@ pub(super) fn judge(history: &History, judge: &mut Judge) {
             known.entry(event.key).or_default().push(event);
         }
         complete(history, capture, &known, judge);
+        unbroken(capture, judge);
         in_order(capture, judge);
         same(capture, &known, judge);
     }
@@ -45,7 +46,8 @@ fn complete(
         );
     }
     for (key, events) in known {
-        let is_meant = committed.contains(key) || events.iter().all(|one| is_lost(history, one));
+        let may_be_lost = !capture.fails_over && events.iter().all(|one| is_lost(history, one));
+        let is_meant = committed.contains(key) || may_be_lost;
         let what = "were captured although nobody committed them";
         judge.must(Rule::Captured, is_meant, *key, what);
     }
@@ -70,6 +72,15 @@ fn is_lost(history: &History, event: &CapturedEvent) -> bool {
     let ended = promotions.zip(1..).find(|(_, number)| *number == timeline);
     let switch = ended.and_then(|(fault, _)| fault.switch);
     switch.is_some_and(|switch| commit + RECORD >= switch)
+}
+
+/// Checks that a capture whose slot fails over reports no gap. Gaps have no keys, but places.
+fn unbroken(capture: &CaptureEnd, judge: &mut Judge) {
+    for (begins, _) in capture.gaps.iter().filter(|_| capture.fails_over) {
+        let begins = i64::try_from(*begins).unwrap_or(i64::MAX);
+        let what = "are gaps in a capture whose slot fails over";
+        judge.must(Rule::Captured, false, begins, what);
+    }
 }
 
 /// Checks that first arrivals are in the order of their positions, and those of one writer in the

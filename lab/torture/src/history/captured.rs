@@ -35,6 +35,9 @@ pub struct CaptureEnd {
     pub name: String,
     /// Whether it guarantees each event exactly once, instead of at least once.
     pub is_exact: bool,
+    /// Whether its slot fails over: no promotion excuses a gap or a lost commit.
+    #[serde(default)]
+    pub fails_over: bool,
     /// The events in the order of their arrival.
     pub events: Vec<CapturedEvent>,
     /// Gaps in the log that it reports; without an end, it has not begun again.

@@ -42,6 +42,8 @@ pub(super) struct Captures {
     program: std::path::PathBuf,
     misbehavior: Option<Misbehavior>,
     writers: Writers,
+    /// Their slots fail over.
+    pub(super) fail_over: bool,
 }
 
 impl Captures {
@@ -61,7 +63,8 @@ impl Captures {
             false => None,
         };
         // Rows that are written before this need not be captured.
-        install(&url, redis.as_ref().map(Redis::url).as_deref()).await?;
+        let redis_url = redis.as_ref().map(Redis::url);
+        install(&url, redis_url.as_deref(), plan.fails_over).await?;
         let mut captures = Self {
             link: Proxy::start_raw(server.address()).await?,
             process: None,
@@ -69,6 +72,7 @@ impl Captures {
             program: program.to_owned(),
             misbehavior,
             writers: Writers::start(&url, plan.pace == Pace::Idle),
+            fail_over: plan.fails_over,
             redis,
         };
         captures.spawn()?;
@@ -88,6 +92,9 @@ impl Captures {
         command.args(["capture", "--url", &url, "--site", DATABASE]);
         if let Some(redis) = self.redis_url() {
             command.args(["--redis", &redis]);
+        }
+        if self.fail_over {
+            command.arg("--failover");
         }
         if let Some(misbehavior) = self.misbehavior {
             command.args(["--misbehavior", &misbehavior.name()]);
@@ -119,11 +126,14 @@ impl Captures {
         Ok(())
     }
 
-    /// Begins again on the server that took over, which has none of the slots, as an operator does.
+    /// Continues on the server that took over. If it has none of the slots, begins again, as an
+    /// operator does.
     pub(super) async fn move_to(&mut self, server: &PgServer) -> anyhow::Result<()> {
         let url = server.url(DATABASE);
         self.link = Proxy::start_raw(server.address()).await?;
-        begin_again(&url, self.redis_url().as_deref()).await?;
+        if !self.fail_over {
+            begin_again(&url, self.redis_url().as_deref()).await?;
+        }
         self.writers.move_to(&url);
         self.spawn()
     }
@@ -213,6 +223,7 @@ impl Captures {
         let mut captures = vec![CaptureEnd {
             name: BY_JOBS.into(),
             is_exact: true,
+            fails_over: self.fail_over,
             events: read_jobs(client).await?,
             gaps: Vec::new(),
         }];
@@ -220,6 +231,7 @@ impl Captures {
             captures.push(CaptureEnd {
                 name: DIRECT.into(),
                 is_exact: false,
+                fails_over: self.fail_over,
                 events: block_in_place(|| read_list(redis))?,
                 gaps: Vec::new(),
             });

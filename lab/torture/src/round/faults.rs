@@ -8,7 +8,7 @@ use posthaste_testkit::{RequestMatcher, connect, eventually};
 use tokio::time::{Instant, sleep};
 
 use super::progress::Progress;
-use super::stage::{QUIET, SETTINGS, SOON, Stage, WORKERS};
+use super::stage::{QUIET, SOON, Stage, WORKERS};
 use crate::history::{Fault, Kind, Moment, now};
 
 /// Longer than a worker waits for an answer before it closes its connection, in microseconds.
@@ -220,7 +220,7 @@ impl Stage {
         chance: &mut fastrand::Rng,
         progress: &Progress,
     ) -> anyhow::Result<Struck> {
-        let replica = tokio::task::block_in_place(|| self.server.start_replica(&SETTINGS))?;
+        let replica = self.start_replica().await?;
         let there = connect(&replica.url("postgres")).await?;
         let streams = "SELECT count(*) FROM pg_stat_wal_receiver WHERE status = 'streaming'";
         let receivers =

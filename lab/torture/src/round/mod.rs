@@ -4,6 +4,7 @@ mod behind;
 mod captured;
 mod clock;
 mod copied;
+mod failover;
 mod faults;
 pub(crate) mod progress;
 mod stage;
@@ -42,6 +43,9 @@ pub struct Round {
     /// Whether its servers had separate clocks.
     #[serde(default)]
     pub clocked: bool,
+    /// Whether the slots of its captures failed over.
+    #[serde(default)]
+    pub fails_over: bool,
     /// Its seed.
     pub seed: u64,
     /// Its duration in seconds.
@@ -134,6 +138,7 @@ pub(crate) async fn play(
         pace: plan.pace,
         hostile: plan.hostile,
         clocked: plan.clocked,
+        fails_over: plan.fails_over,
         seed,
         seconds: started.elapsed().as_secs_f64(),
         faults,

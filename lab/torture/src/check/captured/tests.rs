@@ -26,6 +26,7 @@ fn capture(name: &str, is_exact: bool) -> CaptureEnd {
         name: name.into(),
         is_exact,
         events: (0..KEYS.len()).map(|place| event(1, place)).collect(),
+        fails_over: false,
         gaps: Vec::new(),
     }
 }
@@ -148,4 +149,28 @@ fn excuses_events_of_a_server_that_died_before_its_replica_had_them() {
     history.captured.captures[1].events.pop();
     history.captured.captures[1].events.push(phantom(2));
     assert_eq!(found(&history).len(), 1);
+}
+
+#[test]
+fn a_capture_whose_slot_fails_over_may_neither_gap_nor_outlive_a_lost_commit() {
+    let failing = |turn: fn(&mut CaptureEnd)| {
+        let mut history = history();
+        history.faults = vec![Fault {
+            switch: Some(commit(3) - 1),
+            ..fault(Kind::Promotion, 0, None)
+        }];
+        history.captured.rows.truncate(3);
+        let capture = &mut history.captured.captures[1];
+        capture.fails_over = true;
+        turn(capture);
+        history.captured.captures.remove(0);
+        found(&history)
+    };
+    let phantom = failing(|_| ());
+    assert_eq!(phantom, [(Rule::Captured, vec![KEYS[3]])]);
+    let gap = failing(|capture| {
+        capture.events.truncate(3);
+        capture.gaps = vec![(7, Some(8))];
+    });
+    assert_eq!(gap, [(Rule::Captured, vec![7])]);
 }
