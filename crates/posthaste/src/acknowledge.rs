@@ -259,7 +259,7 @@ impl Completer {
                     } else if failures.is_power_of_two() {
                         tracing::error!(
                             job = jobs[0].id.0, %error, failures,
-                            "an outcome is refused; it is tried again"
+                            "an outcome was refused; it is tried again"
                         );
                     }
                     tokio::time::sleep(AGAIN.after(failures, fastrand::f64())).await;

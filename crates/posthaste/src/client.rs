@@ -267,7 +267,7 @@ impl<E: Executor> Client<E> {
     pub async fn keep(&mut self, queue: &str, keep: Option<Duration>) -> Result<bool, Error> {
         check_queue(queue)?;
         if keep.is_some_and(|keep| keep.as_micros() < 1 || keep > LONGEST_KEPT) {
-            let reason = "must lie between a microsecond and 3660 days";
+            let reason = "must be between a microsecond and 3660 days";
             return Err(Error::invalid("keep", reason));
         }
         store::keep(&mut self.0, queue, keep).await

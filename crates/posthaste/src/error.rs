@@ -40,8 +40,8 @@ pub(crate) enum ErrorKind {
     #[error("cannot connect to Postgres{0}")]
     Connect(Chain),
     #[error(
-        "{0}: no work is done here until 'posthaste adopt' takes the store over, or [site] names \
-         this site alike"
+        "{0}: nothing runs here until 'posthaste adopt' takes over the store, or [site] sets the \
+         name of its owner"
     )]
     OtherSite(String),
     #[error("{0}")]

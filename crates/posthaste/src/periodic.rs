@@ -89,7 +89,7 @@ impl Periodic {
             return Err(Error::invalid("name", "must have 1 to 255 bytes"));
         }
         if job.unique_key.is_some() || job.has_times() {
-            let refusal = "a periodic job has no unique key and no times but those of its schedule";
+            let refusal = "a periodic job has no unique key, and only the times of its schedule";
             return Err(Error::invalid("job", refusal));
         }
         if job.ordering_key.is_some() || job.trace.is_some() {

@@ -28,8 +28,8 @@ pub trait Read: Sized {
 pub fn lacks_feature(part: &str, feature: &str) -> String {
     format!(
         "this program was built without {part}. In a checkout of posthaste run: cargo install \
-         --locked --path crates/posthaste-cli --features {feature} (in a program of your own, \
-         enable the feature {feature:?})"
+         --locked --path crates/posthaste-cli --features {feature} (in your own program, enable \
+         the feature {feature:?})"
     )
 }
 

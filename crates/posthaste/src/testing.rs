@@ -165,7 +165,7 @@ impl<S> TestRun<S> {
     {
         if &*self.job.name != A::NAME {
             let (name, other) = (&self.job.name, A::NAME);
-            return Err(format!("the job is {name}, and the handler takes {other}").into());
+            return Err(format!("the job is {name}, but the handler expects {other}").into());
         }
         let arguments = self.job.arguments()?;
         handler(self.context(), arguments)
@@ -240,9 +240,9 @@ where
         let jobs = found(executor, caller).await;
         assert!(
             jobs.iter().any(holds),
-            "{caller}: no such job {} is enqueued, of {}: {}",
-            A::NAME,
+            "{caller}: none of the {} enqueued jobs {} matches: {}",
             jobs.len(),
+            A::NAME,
             shown(&jobs)
         );
     }
@@ -264,9 +264,9 @@ where
         let jobs = found(executor, caller).await;
         assert!(
             !jobs.iter().any(holds),
-            "{caller}: such a job {} is enqueued, of {}: {}",
-            A::NAME,
+            "{caller}: one of the {} enqueued jobs {} matches: {}",
             jobs.len(),
+            A::NAME,
             shown(&jobs)
         );
     }

@@ -47,7 +47,7 @@ async fn every_operation_joins_and_rolls_back_with_the_callers_transaction() {
         let tx = client.transaction().await.unwrap();
         everything(&tx).await;
         tx.rollback().await.unwrap();
-        shared::nothing_is_left(&client).await;
+        shared::no_job_remains_unfinished(&client).await;
         let mut pooled = db.pool(1).unwrap().get().await.unwrap();
         let tx = pooled.transaction().await.unwrap();
         everything(posthaste::Unnamed(&tx)).await;
@@ -55,7 +55,7 @@ async fn every_operation_joins_and_rolls_back_with_the_callers_transaction() {
         let tx = pooled.transaction().await.unwrap();
         everything(&tx).await;
         tx.rollback().await.unwrap();
-        shared::nothing_is_left(&client).await;
+        shared::no_job_remains_unfinished(&client).await;
     }
 }
 

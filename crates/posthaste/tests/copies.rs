@@ -172,7 +172,7 @@ async fn waits_until_it_is_adopted(way: Way) -> anyhow::Result<()> {
     })
     .await?;
     let why = copied.refused().unwrap_or_default();
-    assert!(why.contains("works this store, not the site at"), "{why}");
+    assert!(why.contains("owns this store, not the site at"), "{why}");
     assert!(why.contains("posthaste adopt"), "{why}");
     // The original is not affected, and scheduled jobs and retries are due in the copy too.
     let client = db.client().await?;

@@ -230,7 +230,8 @@ async fn rejects_malformed_urls_without_repeating_them() {
     let way_out = "Write postgres://user:password@host:5432/database.";
     let not_one = format!("the URL of the database is not a Postgres address. {way_out}");
     let no_host = format!("the URL of the database names no host. {way_out}");
-    let foreign = "the URL of the database has sslcrl, which is not read here. Leave it out.";
+    let foreign =
+        "the URL of the database has sslcrl, which posthaste does not support. Remove it.";
     for (url, message) in [
         ("geheim", &*not_one),
         ("password=geheim geheim=x host=h", &not_one),

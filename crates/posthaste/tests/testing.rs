@@ -71,7 +71,7 @@ async fn test_runs_check_the_job_type_and_use_the_given_time() {
     let error = TestRun::of(&note).unwrap().call(send).await.unwrap_err();
     assert_eq!(
         error.to_string(),
-        "the job is note, and the handler takes mail"
+        "the job is note, but the handler expects mail"
     );
     let run = TestRun::of(note.job().delay(SOON)).unwrap();
     let (context, soon) = (run.context(), SOON.try_into().unwrap());
@@ -131,7 +131,7 @@ async fn enqueued_jobs_are_visible_in_their_transaction() {
     refute_enqueued(&tx, |mail: &Mail| mail.to == "Eve").await;
     let message = panics(assert_enqueued(&tx, |mail: &Mail| mail.to == "Eve")).await;
     assert!(
-        message.contains(": no such job mail is enqueued, of 4: "),
+        message.contains(": none of the 4 enqueued jobs mail matches: "),
         "{message}"
     );
     assert!(
@@ -141,7 +141,7 @@ async fn enqueued_jobs_are_visible_in_their_transaction() {
     assert!(message.contains(r#"{"to":"Dan"}"#), "{message}");
     let message = panics(refute_enqueued(&tx, |mail: &Mail| mail.to == "Bob")).await;
     assert!(
-        message.contains(": such a job mail is enqueued, of 4: "),
+        message.contains(": one of the 4 enqueued jobs mail matches: "),
         "{message}"
     );
     assert!(

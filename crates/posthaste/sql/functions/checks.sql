@@ -79,13 +79,13 @@ DECLARE problem text := CASE
   WHEN attempt < 0 THEN 'attempt: must not be negative'
   WHEN max_attempts < 1 THEN 'max_attempts: must be at least 1, or NULL for no limit'
   WHEN scheduled_at < '0001-01-01 00:00Z' OR scheduled_at >= '9999-01-01 00:00Z'
-    THEN 'scheduled_at: must lie in the years 1 to 9998'
+    THEN 'scheduled_at: must be in the years 1 to 9998'
   WHEN expires_at >= '9999-01-01 00:00Z' AND expires_at = scheduled_at + interval '30 days' THEN
-    'scheduled_at: must lie 30 days before the year 9999, unless expires_at is given'
+    'scheduled_at: must be 30 days before the year 9999, unless expires_at is given'
   WHEN expires_at < '0001-01-01 00:00Z' OR expires_at >= '9999-01-01 00:00Z'
-    THEN 'expires_at: must lie in the years 1 to 9998'
+    THEN 'expires_at: must be in the years 1 to 9998'
   WHEN enqueued_at < '0001-01-01 00:00Z' OR enqueued_at >= '9999-01-01 00:00Z'
-    THEN 'enqueued_at: must lie in the years 1 to 9998'
+    THEN 'enqueued_at: must be in the years 1 to 9998'
   WHEN NOT posthaste.is_trace(trace) THEN
     'trace: must be a traceparent of version 00, with a space and a tracestate or without, '
     'of at most 600 bytes'

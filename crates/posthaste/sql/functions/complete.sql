@@ -72,7 +72,7 @@ BEGIN
   -- In a restored database, a later job may be within the batch's bounds.
   GET DIAGNOSTICS v_rows = ROW_COUNT;
   IF v_rows <> p_jobs THEN
-    RAISE EXCEPTION 'posthaste: batch % has % jobs, and % lie within its bounds', p_batch, p_jobs,
+    RAISE EXCEPTION 'posthaste: batch % has % jobs, but % are within its bounds', p_batch, p_jobs,
       v_rows USING ERRCODE = 'object_not_in_prerequisite_state';
   END IF;
   RETURN true;

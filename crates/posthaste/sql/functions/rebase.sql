@@ -89,8 +89,8 @@ BEGIN
     RAISE EXCEPTION 'posthaste: rows were loaded into a store that already had jobs, and %',
       'it is not known which of them are completed'
       USING ERRCODE = 'object_not_in_prerequisite_state',
-            HINT = 'Restore into a database without this schema. --force takes over what is here: '
-                   'completed jobs may run again, and unfinished ones may be missed.';
+            HINT = 'Restore into a database without this schema. --force takes over the existing '
+                   'jobs: completed jobs may run again, and unfinished ones may be missed.';
   END IF;
   SELECT format('%s (%s)', w.id, w.name) INTO v_living FROM posthaste.worker w
    WHERE w.stopped_at IS NULL AND posthaste.is_this_store(w.identity)

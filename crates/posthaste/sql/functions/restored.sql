@@ -165,7 +165,7 @@ BEGIN
     RAISE EXCEPTION 'posthaste: this session fires no triggers: %',
       'session_replication_role is replica'
       USING ERRCODE = 'object_not_in_prerequisite_state',
-            HINT = format('ALTER ROLE %I RESET session_replication_role, if the role has it.',
+            HINT = format('ALTER ROLE %I RESET session_replication_role, if the role sets it.',
                           session_user);
   END IF;
 END $f$;

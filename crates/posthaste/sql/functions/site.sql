@@ -61,7 +61,7 @@ CREATE OR REPLACE FUNCTION posthaste.site_refusal(
   p_registered timestamptz DEFAULT NULL)
 RETURNS text LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp AS $f$
-  SELECT format('%s works this store, not %s', posthaste.site_label(s.name, s.addresses),
+  SELECT format('%s owns this store, not %s', posthaste.site_label(s.name, s.addresses),
                 posthaste.site_label(p_site, p_addresses))
     FROM posthaste.site s, LATERAL (SELECT
       s.life = pg_sequence_last_value('posthaste.life'::regclass) AS is_same_life OFFSET 0) l

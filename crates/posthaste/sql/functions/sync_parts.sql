@@ -111,7 +111,7 @@ DECLARE
 BEGIN
   IF current_setting('transaction_isolation') <> 'read committed' THEN
     RAISE EXCEPTION 'posthaste: TRUNCATE of a synced table needs READ COMMITTED'
-      USING ERRCODE = 'feature_not_supported', HINT = 'DELETE works everywhere.';
+      USING ERRCODE = 'feature_not_supported', HINT = 'DELETE works in every isolation level.';
   END IF;
   IF NOT EXISTS (SELECT FROM pg_partition_ancestors(TG_RELID::regclass) p
                   WHERE p.relid::oid = @literal@::regclass::oid)

@@ -43,13 +43,13 @@ BEGIN
        AND (p.provolatile <> 'i' OR b.oid = ANY ('{float4,float8,bytea,interval}'::regtype[]))) THEN
     RAISE EXCEPTION 'posthaste: %: the text of the key "%" depends on settings of the session',
       s.relation, s.key USING ERRCODE = 'invalid_parameter_value',
-      HINT = 'Another column that is unique, of numbers, text or uuid, can be the key.';
+      HINT = 'Use another unique column, of numbers, text or uuid, as the key.';
   END IF;
   -- With a deferred key, an insert does not wait for the transaction that deletes the same key.
   IF posthaste.sync_index(s) IS NULL THEN
     RAISE EXCEPTION 'posthaste: %: the key "%" must be NOT NULL with a single-column unique index',
       s.relation, s.key USING ERRCODE = 'invalid_parameter_value',
-      DETAIL = 'The index must not be deferrable, and not leave rows out. On a partitioned table '
+      DETAIL = 'The index must not be deferrable or partial. On a partitioned table '
                'the partition columns may follow the key.',
       HINT = 'If the key has several columns, add one column that is unique.';
   END IF;
@@ -61,7 +61,7 @@ BEGIN
   IF EXISTS (SELECT FROM posthaste.synced o
               WHERE o.relation = s.relation AND o.version = s.version AND o.name <> s.name
                 AND o.draws <> s.draws) THEN
-    RAISE EXCEPTION 'posthaste: %: another sync of it has the other value of draw for "%"',
+    RAISE EXCEPTION 'posthaste: %: another sync uses the version "%" with another value of draw',
       s.relation, s.version USING ERRCODE = 'invalid_parameter_value',
       HINT = 'Use a separate version column for this sync.';
   END IF;
@@ -132,7 +132,7 @@ BEGIN
     RAISE EXCEPTION 'posthaste: %: the column "%" exists and was not created by posthaste: its '
       'triggers would overwrite what programs write there', s.relation, s.version
       USING ERRCODE = 'duplicate_column',
-      HINT = format('Name another column by "version". If no program uses this one: COMMENT ON '
+      HINT = format('Set "version" to another column. If no program uses this one: COMMENT ON '
                     'COLUMN %s.%I IS %L', p_table, s.version, 'posthaste: versions of rows');
   END IF;
 END $f$;

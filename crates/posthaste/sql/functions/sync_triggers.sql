@@ -105,7 +105,7 @@ DECLARE
 BEGIN
   IF current_setting('transaction_isolation') <> 'read committed' THEN
     RAISE EXCEPTION 'posthaste: TRUNCATE of a synced table needs READ COMMITTED'
-      USING ERRCODE = 'feature_not_supported', HINT = 'DELETE works everywhere.';
+      USING ERRCODE = 'feature_not_supported', HINT = 'DELETE works in every isolation level.';
   END IF;
 [draw
   v_version := nextval('posthaste.sync_version_@drawn@'::regclass);

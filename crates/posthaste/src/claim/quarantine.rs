@@ -63,7 +63,7 @@ impl Quarantine {
                     }
                 }
                 Err(error) => {
-                    tracing::debug!(%error, "quarantined jobs could not be looked for");
+                    tracing::debug!(%error, "quarantined jobs could not be searched for");
                     LOOK
                 }
             };

@@ -101,7 +101,7 @@ impl Unanswered {
                     }
                 }
                 Err(error) => {
-                    tracing::debug!(%error, "open claims could not be looked for yet");
+                    tracing::debug!(%error, "open claims could not be searched for yet");
                     self.doubted.add(worker);
                 }
             }
@@ -126,8 +126,8 @@ impl Unanswered {
                          crash"
                     );
                 }
-                Ok(jobs) => tracing::info!(jobs, "gave back a claim whose answer was lost"),
-                Err(error) => tracing::debug!(%error, "a lost claim could not be given back yet"),
+                Ok(jobs) => tracing::info!(jobs, "released a claim whose answer was lost"),
+                Err(error) => tracing::debug!(%error, "a lost claim could not be released yet"),
             }
         }
     }

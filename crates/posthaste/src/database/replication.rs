@@ -57,8 +57,8 @@ impl Database {
     pub async fn replication(&self, server: usize) -> Result<Option<Replication>, Error> {
         match &self.source {
             Source::Pool(_) => Err(ErrorKind::Config(
-                "a pool of deadpool-postgres does not tell its settings, by which a replication \
-                 connection is made: use posthaste::connect"
+                "a pool of deadpool-postgres does not expose its settings, which a replication \
+                 connection needs: use posthaste::connect"
                     .into(),
             )
             .into()),
@@ -98,7 +98,7 @@ impl Address {
 #[cfg(any(feature = "sqlx", feature = "rustls"))]
 fn login(config: &Config) -> Result<ReplicationLogin, String> {
     if config.get_channel_binding() == ChannelBinding::Require {
-        return Err("channel_binding=require is not possible for a replication connection".into());
+        return Err("channel_binding=require is not supported for a replication connection".into());
     }
     let user = config
         .get_user()
@@ -171,7 +171,9 @@ impl Place {
         stream.read_exact(&mut answer).await?;
         match (answer, mode) {
             ([b'S'], _) => {}
-            (_, SslMode::Require) => return Err(io::Error::other("the server speaks no TLS")),
+            (_, SslMode::Require) => {
+                return Err(io::Error::other("the server does not support TLS"));
+            }
             _ => return Ok(Box::new(stream)),
         }
         let name = match &self.host {

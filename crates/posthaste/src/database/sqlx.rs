@@ -66,8 +66,8 @@ fn read(options: &PgConnectOptions, speaks_tls: bool) -> Result<Address, String>
     }
     if !is_local && !speaks_tls && config.get_ssl_mode() == SslMode::Require {
         return Err(format!(
-            "the sqlx pool asks for TLS (its ssl mode is {}), and posthaste was built without it: \
-             turn on the feature `rustls` of posthaste",
+            "the sqlx pool requires TLS (its ssl mode is {}), but posthaste was built without it: \
+             enable the feature `rustls` of posthaste",
             name(options.get_ssl_mode())
         ));
     }
@@ -186,7 +186,7 @@ mod tests {
                 "{refusal}"
             );
             assert!(
-                refusal.ends_with("turn on the feature `rustls` of posthaste"),
+                refusal.ends_with("enable the feature `rustls` of posthaste"),
                 "{refusal}"
             );
             assert!(!refusal.contains("geheim"), "{refusal}");

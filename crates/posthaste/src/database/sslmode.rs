@@ -64,7 +64,7 @@ pub(super) fn read(url: &str) -> Result<(String, Trust), String> {
             key if FOREIGN.contains(&key) => {
                 let problem = "the URL of the database has";
                 return Err(format!(
-                    "{problem} {key}, which is not read here. Leave it out."
+                    "{problem} {key}, which posthaste does not support. Remove it."
                 ));
             }
             _ => others.push(pair),

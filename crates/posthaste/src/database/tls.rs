@@ -146,9 +146,8 @@ fn roots(trust: &Trust) -> Result<RootCertStore, String> {
     match roots.is_empty() {
         false => Ok(roots),
         true => Err(
-            "no certificate authorities found on this system, and the database is asked for \
-             sslmode=verify-full or verify-ca. Install ca-certificates, or name a file by \
-             sslrootcert or SSL_CERT_FILE."
+            "no certificate authorities found on this system, but sslmode=verify-full or verify-ca \
+             is set. Install ca-certificates, or set sslrootcert or SSL_CERT_FILE to a file."
                 .into(),
         ),
     }
@@ -158,7 +157,7 @@ fn certificates(what: &str, pem: &Pem) -> Result<Vec<CertificateDer<'static>>, S
     let bytes = pem.read().map_err(|error| unread(what, pem, &error))?;
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
     match all {
-        Ok(all) if all.is_empty() => Err(format!("{what} {pem} holds no certificate.")),
+        Ok(all) if all.is_empty() => Err(format!("{what} {pem} contains no certificate.")),
         all => all.map_err(|error| unread(what, pem, &error)),
     }
 }
@@ -168,7 +167,7 @@ fn private_key(pem: &Pem) -> Result<PrivateKeyDer<'static>, String> {
     let key = PrivateKeyDer::from_pem_slice(&bytes);
     key.map_err(|error| {
         let why = unread("sslkey", pem, &error);
-        format!("{why}. A key without a passphrase is read, in PEM.")
+        format!("{why}. The key must be in PEM format, without a passphrase.")
     })
 }
 

@@ -108,7 +108,7 @@ async fn a_task_that_ends_early_stops_the_worker() {
     assert!(stopping.is_cancelled());
     watched.task("second", async { panic!("later") }).await;
     let first = watched.failure();
-    assert_eq!(first, Some("its task \"eager\" ended before its time"));
+    assert_eq!(first, Some("its task \"eager\" ended unexpectedly"));
 
     let stopping = CancellationToken::new();
     let watched = Watched::new(stopping.clone());

@@ -273,12 +273,12 @@ fn readable(value: &str, min: usize, max: usize) -> Result<(), String> {
     Ok(())
 }
 
-const NO_EXPIRY: &str = "must lie 30 days before the year 9999, unless expires_at is given";
+const NO_EXPIRY: &str = "must be 30 days before the year 9999, unless expires_at is given";
 
 /// Checks that all clients of the database can read the time.
 fn instant(field: &'static str, at: Option<Timestamp>) -> Result<(), Error> {
     if at.is_some() && !fits(at) {
-        return Err(Error::invalid(field, "must lie in the years 1 to 9998"));
+        return Err(Error::invalid(field, "must be in the years 1 to 9998"));
     }
     Ok(())
 }

@@ -38,7 +38,7 @@ impl Watched {
         self.guarded(name, async move {
             task.await;
             if !watched.stopping.is_cancelled() {
-                watched.fail(format!("its task \"{owned_name}\" ended before its time"));
+                watched.fail(format!("its task \"{owned_name}\" ended unexpectedly"));
             }
         })
     }

@@ -171,7 +171,7 @@ pub(crate) async fn counters<E: Executor>(
 
 pub(crate) async fn uncounted<E: Executor>(executor: &mut E, most: u32) -> Result<u32, Error> {
     let (what, sql) = (
-        "cannot read what is still to be counted",
+        "cannot read the number of uncounted jobs",
         "SELECT posthaste.uncounted($1::integer)::text AS answer",
     );
     let most = i32::try_from(most).unwrap_or(i32::MAX);
@@ -239,6 +239,6 @@ async fn one<E: Executor, T: DeserializeOwned>(
 ) -> Result<T, Error> {
     let answers = read(executor, what, sql, values).await?;
     answers.into_iter().next().ok_or_else(|| {
-        Error::driver(what)(DriverError::refused("the database answered nothing", None))
+        Error::driver(what)(DriverError::refused("the database returned nothing", None))
     })
 }

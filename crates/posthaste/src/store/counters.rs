@@ -57,7 +57,7 @@ pub(crate) async fn flush(
     let whats: Vec<&str> = rows.iter().map(|(_, what, _)| *what).collect();
     let jobs: Vec<i64> = rows.iter().map(|(.., jobs)| *jobs).collect();
     link.fetch(
-        "cannot flush what was done",
+        "cannot flush statistics",
         "SELECT posthaste.flush_stats($1, $2, $3, $4, $5, $6)",
         &[&queues, &priorities, &names, &tags, &whats, &jobs],
     )

@@ -341,7 +341,7 @@ pub(crate) async fn require_current(client: &Client) -> Result<(), Error> {
         None => return Ok(()),
     };
     Err(ErrorKind::Schema(format!(
-        "the schema posthaste of this database is older than this program, it has no {lacks}; \
+        "the schema posthaste of this database is older than this program: it has no {lacks}; \
          {MIGRATE}{OR_CALL}"
     ))
     .into())

@@ -132,7 +132,7 @@ pub(crate) async fn open_tokens(
 /// Deregisters a worker. `clean`: it has nothing that may have to be rescued.
 pub(crate) async fn stop(link: &ReconnectingClient, worker: i64, clean: bool) -> Result<(), Error> {
     link.fetch(
-        "cannot sign off",
+        "cannot deregister the worker",
         include_str!("stop.sql"),
         &[&worker, &clean],
     )

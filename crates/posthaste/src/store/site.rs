@@ -45,7 +45,7 @@ impl Site {
     /// Checks that work may continue in this database: on each new connection, before anything else
     /// is sent, and thoroughly when a worker starts.
     pub(crate) async fn enter(&self, client: &Client, thorough: bool) -> Result<(), Error> {
-        let refused = || Error::unsent("no work can be done here");
+        let refused = || Error::unsent("nothing can run here");
         let (worker, registered) = self.admitted();
         // One round trip, like each statement of the engine.
         let (begun, entered, committed) = futures_util::future::join3(
@@ -107,7 +107,7 @@ pub async fn site_refusal(pool: &Pool, site: Option<&str>) -> Result<Option<Site
         let (site, reason) = (row.try_get(0)?, row.try_get::<_, Option<String>>(1)?);
         Ok(reason.map(|reason| SiteRefusal { site, reason }))
     });
-    refusal.map_err(Error::postgres("cannot read which site works the store"))
+    refusal.map_err(Error::postgres("cannot read which site owns the store"))
 }
 
 /// The result of [`adopt`].

@@ -65,7 +65,7 @@ impl TestProbe {
             RunResult::TimedOut(after) => Err(format!("ran longer than {after:?}")),
             RunResult::Cancelled => Err("cancelled".into()),
             RunResult::Unknown => Err("no handler knows the name".into()),
-            RunResult::GivenBack => Err("given back".into()),
+            RunResult::GivenBack => Err("released".into()),
         };
         // The receiver may have been dropped.
         let _ = self.ran.send(FinishedRun {

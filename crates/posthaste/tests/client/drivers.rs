@@ -5,7 +5,7 @@ use posthaste_testkit::{PgVersion, ran};
 use sea_orm::TransactionTrait;
 use sqlx::Connection;
 
-use super::shared::{everything, nothing_is_left};
+use super::shared::{everything, no_job_remains_unfinished};
 use crate::support::database;
 
 #[tokio::test]
@@ -19,7 +19,7 @@ async fn every_operation_works_in_a_transaction_of_sqlx() {
         let mut tx = connection.begin().await.unwrap();
         everything(posthaste::Unnamed(&mut *tx)).await;
         tx.rollback().await.unwrap();
-        nothing_is_left(&db.client().await.unwrap()).await;
+        no_job_remains_unfinished(&db.client().await.unwrap()).await;
         ran::note("sqlx");
     }
 }
@@ -36,7 +36,7 @@ async fn every_operation_works_in_a_transaction_of_diesel_async() {
             })
             .await;
         assert!(undone.is_err());
-        nothing_is_left(&db.client().await.unwrap()).await;
+        no_job_remains_unfinished(&db.client().await.unwrap()).await;
         ran::note("diesel-async");
     }
 }
@@ -49,7 +49,7 @@ async fn every_operation_works_in_a_transaction_of_sea_orm() {
         let tx = connection.begin().await.unwrap();
         everything(&tx).await;
         tx.rollback().await.unwrap();
-        nothing_is_left(&db.client().await.unwrap()).await;
+        no_job_remains_unfinished(&db.client().await.unwrap()).await;
         ran::note("sea-orm");
     }
 }

@@ -96,7 +96,7 @@ pub async fn everything<E: Executor>(mut executor: E) {
 }
 
 /// Checks that the transaction was rolled back.
-pub async fn nothing_is_left(client: &tokio_postgres::Client) {
+pub async fn no_job_remains_unfinished(client: &tokio_postgres::Client) {
     assert_eq!(unfinished(client).await, 0);
     let queues = "SELECT count(*) FROM posthaste.queue";
     assert_eq!(number(client, queues).await, 0);

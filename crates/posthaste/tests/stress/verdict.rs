@@ -89,7 +89,7 @@ pub async fn check(stress: &Stress, client: &Client) -> Result<(), String> {
             .collect();
         return Err(format!("{finding}{}", traces(client, &some).await?));
     }
-    nothing_is_left(client).await
+    no_job_remains_unfinished(client).await
 }
 
 fn never_closed(jobs: &HashMap<i64, Vec<Delivery>>) -> impl Iterator<Item = i64> {
@@ -141,7 +141,7 @@ fn weigh(key: i64, times: &[Delivery], steps: bool, wrong: &mut Wrong) {
 
 /// Checks that nothing is open or in flight and no key is taken: the view and the side tables agree
 /// with the ledger.
-async fn nothing_is_left(client: &Client) -> Result<(), String> {
+async fn no_job_remains_unfinished(client: &Client) -> Result<(), String> {
     for (what, sql) in [
         (
             "jobs in the view that nobody will work",

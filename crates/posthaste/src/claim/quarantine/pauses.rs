@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn the_wait_is_bounded_by_the_time_limit_and_begins_anew_when_there_are_no_quarantined_jobs() {
+    fn the_wait_is_bounded_and_restarts_without_quarantined_jobs() {
         let mut patience = Pauses::new(Some(Duration::from_secs(20)));
         let mut waits = Vec::new();
         for _ in 0..5 {

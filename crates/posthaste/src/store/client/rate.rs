@@ -44,11 +44,11 @@ impl Rate {
     pub(crate) fn check(&self) -> Result<(), Error> {
         for (field, jobs) in [("jobs", Some(self.jobs)), ("burst", self.burst)] {
             if jobs.is_some_and(|jobs| jobs < 1 || i32::try_from(jobs).is_err()) {
-                return Err(Error::invalid(field, "must lie between 1 and 2147483647"));
+                return Err(Error::invalid(field, "must be between 1 and 2147483647"));
             }
         }
         if self.per.as_micros() < 1 || self.per > YEAR {
-            let reason = "must lie between a microsecond and 360 days";
+            let reason = "must be between a microsecond and 360 days";
             return Err(Error::invalid("per", reason));
         }
         Ok(())

@@ -64,13 +64,13 @@ async fn place<E: Executor>(
     let place: TransactionState = serde_json::from_str(answer).map_err(unreadable)?;
     require_supported_server(place.server)?;
     if !place.has_begun {
-        let reason = "is not open: a migration over this connection would be done in parts; begin \
-                      a transaction, or use posthaste::migrate()";
+        let reason = "is not open: this connection would commit each step of a migration alone; \
+                      begin a transaction, or use posthaste::migrate()";
         return Err(Error::invalid("transaction", reason));
     }
     if place.isolation != "read committed" {
         let reason = format!(
-            "is {}: a migration has to see what another one has done; begin it as READ COMMITTED",
+            "is {}: a migration must see the changes of others; begin it as READ COMMITTED",
             place.isolation
         );
         return Err(Error::invalid("transaction", reason));
