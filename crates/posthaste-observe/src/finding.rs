@@ -76,14 +76,15 @@ kinds! {
     ServerVersion "server.version" Error "servers are too old"
         "The server is older than PostgreSQL 15.";
     ServerReplica "server.replica" Error "servers are replicas"
-        "The server is a replica: jobs can be read there and not run.";
+        "The server is a replica: jobs can be read there, but not run.";
     ServerFsync "server.fsync" Error "servers run without fsync"
         "fsync is off: a crash can destroy the database.";
     ServerNotifications "server.notifications" Error "notification queues fill up"
         "The notification queue of the server fills up.";
     ServerSynchronousCommit "server.synchronous_commit" Hint "sessions commit asynchronously"
         "A crash or a failover can lose the last commits.";
-    ServerPreparedTransactions "server.prepared_transactions" Hint "servers allow prepared ones"
+    ServerPreparedTransactions "server.prepared_transactions" Hint "servers allow prepared \
+                                                                    transactions"
         "The server allows prepared transactions.";
     ServerClock "server.clock" Hint "clocks differ"
         "The clocks of the server and of this machine differ.";
@@ -104,15 +105,15 @@ kinds! {
     RightsOutdated "rights.outdated" Error "roles lack rights"
         "A posthaste role lacks rights to a part of the schema.";
     RightsPartial "rights.partial" Hint "roles cannot run jobs"
-        "The role may enqueue or read jobs, and not run them.";
+        "The role may enqueue or read jobs, but not run them.";
     RightsSessions "rights.sessions" Hint "roles cannot see other sessions"
         "The role cannot see what other sessions do.";
     RightsRoles "rights.roles" Hint "roles do not exist"
         "The roles of posthaste do not exist.";
     StoreRestored "store.restored" Error "stores need a rebase"
         "The database was restored or copied, and its jobs were not taken over.";
-    StoreSite "store.site" Error "other sites wait and do nothing here"
-        "A process waits, because another site works this database or its original.";
+    StoreSite "store.site" Error "other sites are waiting"
+        "A process is waiting, because another site owns this database or its original.";
     StoreSequence "store.sequence" Error "sequences are too low"
         "The sequence of job ids is below ids that are in use.";
     StoreClockBack "store.clock_back" Error "clocks stepped back"
@@ -146,7 +147,7 @@ kinds! {
     PeriodicFailing "periodic.failing" Error "periodic jobs are not enqueued"
         "A periodic job cannot be enqueued.";
     JobsFailing "jobs.failing" Warning "queues have jobs that fail each time"
-        "Jobs failed many times in a row and are tried again.";
+        "Jobs failed many times in a row and are retried.";
     JobsDead "jobs.dead" Warning "queues have jobs that failed permanently"
         "Jobs used up their attempts in the last hour.";
     JobsExpired "jobs.expired" Warning "queues have jobs that expired"
@@ -176,13 +177,13 @@ kinds! {
     CaptureStopped "capture.stopped" Error "captures have stopped"
         "A capture has stopped until an operator acts.";
     CaptureNotRunning "capture.not_running" Error "captures are not running"
-        "No process runs a capture, and the server keeps its log.";
+        "No process runs a capture, and the server retains its log.";
     CapturePaused "capture.paused" Warning "captures are paused"
-        "A capture is paused, and the server keeps its log.";
-    CaptureCopy "capture.copy" Warning "copies do not go on"
-        "A copy of a captured table does not go on.";
+        "A capture is paused, and the server retains its log.";
+    CaptureCopy "capture.copy" Warning "copies failed"
+        "A copy of a captured table failed.";
     CaptureFull "capture.full" Error "captures have reached spill_most"
-        "A capture may write no more jobs, and the server keeps its log.";
+        "A capture may write no more jobs, and the server retains its log.";
     CaptureWaiting "capture.waiting" Warning "captures wait for their destination"
         "The destination of a capture takes nothing: its events wait in the server's log.";
     CaptureSpilling "capture.spilling" Warning "captures have been spilling for long"
@@ -190,17 +191,17 @@ kinds! {
     CaptureBehind "capture.behind" Warning "captures lag"
         "The last mark of a capture is far from the end of the server's log.";
     CaptureGap "capture.gap" Warning "captures have gaps"
-        "Changes were not captured, and nobody has accepted that.";
+        "Changes were not captured, and the gap is not accepted.";
     CapturePublication "capture.publication" Error "captures lack their publication"
-        "The publication of a capture was dropped or made anew.";
+        "The publication of a capture was dropped or recreated.";
     CaptureIdentity "capture.identity" Error "captured tables lack an identity"
         "A captured table has no replica identity: its UPDATE and DELETE fail.";
-    CaptureLimit "capture.limit" Hint "slots keep log without limit"
-        "The slots of captures may keep any amount of log.";
+    CaptureLimit "capture.limit" Hint "slots retain log without limit"
+        "The slots of captures can retain any amount of log.";
     CaptureFailover "capture.failover" Hint "captures do not survive a failover"
-        "A failover would leave a gap in a capture.";
+        "A failover would cause a gap in a capture.";
     CaptureStandby "capture.standby" Error "captures wait for a standby"
-        "Captures wait for a slot that no standby uses.";
+        "Captures are waiting for a slot that no standby uses.";
     TransactionPrepared "transaction.prepared" Error "prepared transactions never ended"
         "A transaction was prepared and never ended.";
     TransactionLong "transaction.long" Warning "transactions are open for long"

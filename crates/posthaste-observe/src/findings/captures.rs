@@ -38,7 +38,7 @@ fn problem(problem: &CaptureProblem) -> Finding {
     match problem {
         CaptureProblem::Publication(name) => {
             let shown = plain(name, 80);
-            let summary = format!("The publication of capture {shown} was dropped or made anew.");
+            let summary = format!("The publication of capture {shown} was dropped or recreated.");
             let remedy = "Run 'posthaste capture begin' with its name, and transfer what changed \
                           meanwhile.";
             Finding::new(Kind::CapturePublication, summary, remedy).about(name, 0)
@@ -53,27 +53,26 @@ fn problem(problem: &CaptureProblem) -> Finding {
             Finding::new(Kind::CaptureIdentity, summary, remedy).about(capture, 0)
         }
         CaptureProblem::Limit => {
-            let summary =
-                "A capture that does not run lets the log of the server grow without limit.";
-            let remedy = "Set max_slot_wal_keep_size to what the disk has room for.";
+            let summary = "If a capture stops, the log of the server grows without limit.";
+            let remedy = "Set max_slot_wal_keep_size to a size that fits on the disk.";
             Finding::new(Kind::CaptureLimit, summary, remedy)
         }
         CaptureProblem::Unsynchronized(name) => {
             let shown = plain(name, 80);
             let summary =
-                format!("A failover leaves a gap in capture {shown}: its slot stays behind.");
+                format!("A failover causes a gap in capture {shown}: its slot does not fail over.");
             let remedy = "Set failover = true, pause the capture, and run 'posthaste capture \
                           install' with its name.";
             Finding::new(Kind::CaptureFailover, summary, remedy).about(name, 0)
         }
         CaptureProblem::NoSynchronization => {
-            let summary = "No standby synchronizes the slots of captures: a failover leaves a gap.";
+            let summary = "No standby synchronizes the slots of captures: a failover causes a gap.";
             let remedy = "On the standby, set sync_replication_slots = on, hot_standby_feedback = \
                           on, primary_slot_name, and dbname in primary_conninfo.";
             Finding::new(Kind::CaptureFailover, summary, remedy)
         }
         CaptureProblem::StandbysBehind => {
-            let summary = "A standby may take over without what was captured last.";
+            let summary = "A standby may take over without the latest captured changes.";
             let remedy = "Set synchronized_standby_slots to the slots of the standbys that may \
                           take over.";
             Finding::new(Kind::CaptureFailover, summary, remedy)
@@ -81,9 +80,9 @@ fn problem(problem: &CaptureProblem) -> Finding {
         CaptureProblem::StandbyMissing(slot) => {
             let shown = plain(slot, 80);
             let summary = format!(
-                "Captures wait: no standby uses slot {shown} of synchronized_standby_slots."
+                "Captures are waiting: no standby uses slot {shown} of synchronized_standby_slots."
             );
-            let remedy = "Start its standby, or take the slot out of synchronized_standby_slots.";
+            let remedy = "Start its standby, or remove the slot from synchronized_standby_slots.";
             Finding::new(Kind::CaptureStandby, summary, remedy).about(slot, 0)
         }
     }
@@ -108,13 +107,16 @@ fn state(capture: &Overview) -> Option<Finding> {
         Finding::new(Kind::CaptureStopped, summary, remedy)
     } else if is_paused && waiting <= BEHIND {
         let retained = bytes(capture.retained_bytes.unwrap_or(waiting));
-        let summary = format!("Capture {name} is paused, and the server keeps {retained} for it.");
+        let summary = format!(
+            "Capture {name} is paused, and the server retains {retained} of its \
+                               log."
+        );
         let remedy = "Run 'posthaste capture resume' with its name.";
         Finding::new(Kind::CapturePaused, summary, remedy)
     } else if !capture.is_active && !is_paused && waiting > KEPT {
         let retained = bytes(capture.retained_bytes.unwrap_or(waiting));
         let summary =
-            format!("Capture {name} is not running, and the server keeps {retained} for it.");
+            format!("Capture {name} is not running, and the server retains {retained} of its log.");
         let remedy = "Start it: 'posthaste capture run' or 'posthaste up'. If you do not need it, \
                       run 'posthaste capture remove'.";
         Finding::new(Kind::CaptureNotRunning, summary, remedy)
@@ -145,7 +147,7 @@ fn path(capture: &Overview, now: Timestamp) -> Option<Finding> {
     } else if path == "full" {
         let retained = bytes(capture.retained_bytes.unwrap_or(0));
         let summary = format!(
-            "Capture {name} has reached spill_most, and the server keeps {retained} for it."
+            "Capture {name} has reached spill_most, and the server retains {retained} of its log."
         );
         let remedy = "Check the route's destination and its relay, or raise spill_most.";
         Finding::new(Kind::CaptureFull, summary, remedy)
@@ -169,9 +171,9 @@ fn path(capture: &Overview, now: Timestamp) -> Option<Finding> {
 fn copy(capture: &Overview) -> Option<Finding> {
     let problem = plain(capture.copy_problem.as_deref()?, 300);
     let name = plain(&capture.name, 80);
-    let summary = format!("Capture {name}: a copy does not go on: {problem}.");
-    let remedy = "Run 'posthaste capture copy' with its name, the table and --cancel, and begin \
-                  the copy again once the reason is gone.";
+    let summary = format!("Capture {name}: a copy failed: {problem}.");
+    let remedy = "Run 'posthaste capture copy' with its name, the table and --cancel, fix the \
+                  cause, and start the copy again.";
     Some(Finding::new(Kind::CaptureCopy, summary, remedy).about(&capture.name, 0))
 }
 
@@ -181,7 +183,7 @@ fn gap(capture: &Overview) -> Option<Finding> {
     }
     let name = plain(&capture.name, 80);
     let gaps = counted(capture.gaps, "gap", "gaps");
-    let summary = format!("Capture {name} has {gaps} in what it captured.");
+    let summary = format!("Capture {name} has {gaps} in its captured changes.");
     let remedy = "Run 'posthaste capture gaps', transfer what is missing, and accept the gap \
                   there.";
     Some(Finding::new(Kind::CaptureGap, summary, remedy).about(&capture.name, 0))

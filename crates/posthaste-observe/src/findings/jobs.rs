@@ -38,7 +38,7 @@ fn periodic(one: &FailedPeriodic) -> Finding {
     let (name, error) = (plain(&one.name, 80), plain(&one.error, 160));
     let summary = format!("Periodic job {name} is not enqueued: {error}");
     let remedy = "Correct its row in posthaste.periodic, whose column error has the reason. It is \
-                  tried again at once, and otherwise every ten minutes.";
+                  then retried at once, otherwise every ten minutes.";
     Finding::new(Kind::PeriodicFailing, summary, remedy).about(&one.name, 0)
 }
 

@@ -58,7 +58,7 @@ fn finding(snapshot: &Snapshot, thresholds: &Thresholds, relay: &RelayReport) ->
                 "The destination of relay {name} has not answered for {time}; {jobs} \
                  waiting{error}"
             ),
-            "Repair the destination. Jobs wait without counting an attempt, and are sent when it \
+            "Repair the destination. Jobs wait, no attempt is counted, and they are sent when it \
              answers.",
         ),
         _ => (

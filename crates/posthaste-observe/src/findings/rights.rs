@@ -26,7 +26,7 @@ fn own(role: &str, rights: &Rights) -> Option<Finding> {
         let may = if rights.enqueue { "enqueue" } else { "read" };
         return Some(Finding::new(
             Kind::RightsPartial,
-            format!("Role {role} may {may} jobs and not run them."),
+            format!("Role {role} may {may} jobs, but not run them."),
             format!("If it should run jobs, run GRANT posthaste_worker TO {role}."),
         ));
     }

@@ -53,8 +53,8 @@ pub(super) fn findings(server: &Server) -> Vec<Finding> {
     if server.max_prepared_transactions > 0 {
         found.push(Finding::new(
             Kind::ServerPreparedTransactions,
-            "The server allows prepared transactions: one that has notified cannot be prepared, \
-             and a forgotten one keeps space.",
+            "The server allows prepared transactions: a transaction that has sent a notification \
+             cannot be prepared, and a forgotten one retains space.",
             "If transactions with jobs in them are prepared, switch off notifications in these \
              sessions, and check that each transaction ends.",
         ));
@@ -118,15 +118,15 @@ pub(super) fn check_findings(checks: &Checks) -> Vec<Finding> {
         found.push(Finding::new(
             Kind::ServerPlatform,
             format!("The server runs on {platform}."),
-            "Nothing to do: posthaste needs no more rights than the owner of a database has.",
+            "No action is needed: posthaste needs only the rights of a database's owner.",
         ));
     }
     if checks.is_pooled {
         found.push(Finding::new(
             Kind::ServerPooler,
-            "The connection goes through a pooler that gives each transaction another server \
-             process. Everything works, but workers cannot listen.",
-            "Give workers a direct address.",
+            "The connection goes through a pooler in transaction mode. Everything works, but \
+             workers cannot listen.",
+            "Connect workers to the server directly.",
         ));
     }
     if checks.clock_ahead.abs() >= CLOCK {
@@ -138,8 +138,8 @@ pub(super) fn check_findings(checks: &Checks) -> Vec<Finding> {
         found.push(Finding::new(
             Kind::ServerClock,
             format!("The server's clock is {seconds:.1} s {order} the clock of this machine."),
-            "Synchronize both (NTP). The server's clock decides what is due; times that programs \
-             compute are their own.",
+            "Synchronize both (NTP). The server's clock decides what is due; programs compute \
+             times by their own clock.",
         ));
     }
     found

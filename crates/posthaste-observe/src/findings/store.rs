@@ -25,9 +25,9 @@ pub(super) fn findings(snapshot: &Snapshot) -> Vec<Finding> {
                  it. Jobs that are due by then run at once, and retries do not back off.",
                 store.seconds_ahead
             ),
-            "A worker that does maintenance corrects this within a minute. If it stays, end the \
-             sessions that are reported as transaction.lock or transaction.long, and synchronize \
-             the clocks of all servers (NTP).",
+            "A worker that does maintenance corrects this within a minute. If the problem \
+             persists, end the sessions that are reported as transaction.lock or transaction.long, \
+             and synchronize the clocks of all servers (NTP).",
         ));
     }
     if store.has_leader && store.seconds_jumped >= STEPPED_AHEAD {
@@ -66,8 +66,7 @@ pub(super) fn restored() -> Finding {
 fn refused_sites(store: &StoreState) -> impl Iterator<Item = Finding> {
     let owner = store.site.as_deref().unwrap_or("another site");
     store.refused.iter().map(move |site| {
-        let summary =
-            format!("A process waits and does nothing here: {owner} works this store, not {site}.");
+        let summary = format!("A process is waiting: {owner} owns this store, not {site}.");
         Finding::new(
             Kind::StoreSite,
             summary,

@@ -114,8 +114,7 @@ pub(super) fn ended(snapshot: &Snapshot) -> Option<Finding> {
         last.rule,
         plain(&last.result, 120)
     );
-    let remedy = "Shorten these transactions, or leave them alone by a rule without ages in \
-                  [txwatch].";
+    let remedy = "Shorten these transactions, or exempt them by a rule without ages in [txwatch].";
     Some(Finding::new(Kind::TransactionEnded, summary, remedy).since(last.at))
 }
 
@@ -127,7 +126,7 @@ pub(super) fn check_findings(checks: &Checks) -> Vec<Finding> {
             "A lock on the queue's tables has been held {lasts}: {name}. Their space cannot be \
              freed."
         );
-        let remedy = "End the session, or wait for it. A dump leaves the tables out with \
+        let remedy = "End the session, or wait for it. A dump can exclude the tables with \
                       --exclude-schema=posthaste.";
         Finding::new(Kind::TransactionLock, summary, remedy).about(&name, 0)
     });

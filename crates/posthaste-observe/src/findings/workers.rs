@@ -58,7 +58,7 @@ fn failing(snapshot: &Snapshot, worker: &Worker) -> Option<Finding> {
          waiting: {error}"
     );
     let remedy = "Correct the address or the secret of 'posthaste work --http', or repair the \
-                  endpoint. Jobs wait without counting an attempt.";
+                  endpoint. Jobs wait, and no attempt is counted.";
     let finding = Finding::new(Kind::WorkerFailing, summary, remedy);
     Some(finding.about(&worker.name, waiting).since(since))
 }

@@ -164,22 +164,22 @@ fn costs(seen: &Seen) -> Vec<String> {
     let mut costs = Vec::new();
     match (holder.transactions, seen.has_feedback) {
         (Some(_), Some(false)) => costs.push(
-            "the primary keeps no rows for it (hot_standby_feedback is off), but replay may wait \
+            "the primary retains no rows for it (hot_standby_feedback is off), but replay may wait \
              for it"
                 .to_owned(),
         ),
         (Some(transactions), _) => costs.push(kept_rows(transactions, seen.is_oldest)),
         (None, _) if holder.kind == HolderKind::Session => costs.push(
-            "it keeps no rows: it has no snapshot between statements and has written nothing"
+            "it retains no rows: it has no snapshot between statements and has written nothing"
                 .to_owned(),
         ),
         (None, _) => {}
     }
     if seen.has_enqueued {
-        costs.push("it has enqueued jobs, so the space of their segment is kept".to_owned());
+        costs.push("it has enqueued jobs, so the space of their segment is retained".to_owned());
     } else if seen.queue_tables > 0 {
         costs.push(format!(
-            "it has locks on {} of queues, so their space is kept",
+            "it has locks on {} of queues, so their space is retained",
             counted(seen.queue_tables, "table", "tables")
         ));
     }
@@ -195,7 +195,7 @@ fn kept_rows(transactions: i64, is_oldest: bool) -> String {
         ),
     };
     let oldest = match is_oldest {
-        true => "; no other keeps more",
+        true => "; no other transaction retains more",
         false => "",
     };
     format!("VACUUM cannot remove rows that die {died}{oldest}")
@@ -227,7 +227,7 @@ mod tests {
         assert_eq!(rows, "VACUUM cannot remove rows that die from now on");
         let rows = kept_rows(1, true);
         assert!(
-            rows.ends_with("within the last 1 transaction; no other keeps more"),
+            rows.ends_with("within the last 1 transaction; no other transaction retains more"),
             "{rows}"
         );
     }

@@ -127,7 +127,7 @@ impl Rule {
                 && then < first
             {
                 return Err(format!(
-                    "{name} comes before {milder}. Give {name} the longer age."
+                    "{name} comes before {milder}. Set a longer age for {name}."
                 ));
             }
         }
