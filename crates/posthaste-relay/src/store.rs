@@ -26,7 +26,7 @@ pub(crate) async fn take_lease(
     worker: i64,
     lease: Duration,
 ) -> Result<LeaseHolder, Error> {
-    let what = "cannot take the lease of an ordered relay";
+    let what = "cannot acquire the lease of an ordered relay";
     let (queue, lease) = (attendant.queue(), milliseconds(lease));
     let sql = include_str!("store/ordered_relay.sql");
     let rows = attendant

@@ -324,7 +324,7 @@ pub(crate) fn fits(message: &Message) -> Result<(), Answer> {
 /// RabbitMQ also routes by these headers, and closes the channel if they are not lists.
 pub(crate) fn rejects_header(name: &str) -> Option<String> {
     matches!(name, "CC" | "BCC")
-        .then(|| "is a header in which RabbitMQ expects routing keys".into())
+        .then(|| "is a header that RabbitMQ reserves for routing keys".into())
 }
 
 /// Converts a priority: RabbitMQ runs the highest of its 256 first, posthaste the lowest.
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn priorities_are_reversed_for_bullmq() {
+    fn priorities_are_reversed_for_rabbitmq() {
         let priorities = [i32::MIN, -256, -255, -1, 0, 1, i32::MAX].map(priority);
         assert_eq!(priorities, [255, 255, 255, 1, 0, 0, 0]);
     }

@@ -249,7 +249,7 @@ fn problem(message: &Message, options: &Options) -> Option<String> {
         return Some("a Celery task needs a name and a queue".into());
     }
     if queue.contains(char::is_control) {
-        return Some("the queue's name has a control character in it".into());
+        return Some("the queue's name contains a control character".into());
     }
     let depth = depth_over(message.payload(), DEEPEST);
     if let Some(depth) = depth.filter(|_| message.is_json()) {

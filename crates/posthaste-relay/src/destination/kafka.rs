@@ -137,7 +137,7 @@ impl Kafka {
             Ok(_) => Ok(self),
             Err(_) => Err(Error::invalid(
                 "setting",
-                format!("Kafka's client does not take this value of {name:?}"),
+                format!("the Kafka client does not accept this value of {name:?}"),
             )),
         }
     }

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn quarantined_jobs_come_before_waiting_ones() {
+    fn quarantined_jobs_pause_claims_but_not_sending() {
         let now = Instant::now();
         let held = Lease::Held {
             until: now + Duration::from_secs(1),

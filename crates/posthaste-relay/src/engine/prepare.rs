@@ -70,12 +70,12 @@ impl Shared {
         let now = Timestamp::now();
         for Delivery { job, ticket } in batch {
             if job.expires_at <= now {
-                let reason = "it expired while its relay had it";
+                let reason = "it expired while a relay held it";
                 ticket.fail(RetryLater::without_attempt(RESCHEDULED_FOR, reason));
                 continue;
             }
             if self.may_have_been_sent(&job) {
-                let reason = "a relay died while it had it".into();
+                let reason = "a relay died while it held the job".into();
                 self.settle(ticket, Answer::Ambiguous { reason });
                 continue;
             }

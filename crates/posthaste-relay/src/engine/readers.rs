@@ -57,7 +57,7 @@ impl<'a> ConsumerWatch<'a> {
             tracing::warn!(
                 destination,
                 receiver_queue,
-                "no worker reads this queue at the receiver; messages wait there"
+                "no worker of the receiver reads this queue; messages wait there"
             );
         }
         for receiver_queue in self.unread.difference(&unread) {

@@ -79,9 +79,9 @@ pub(crate) async fn read(
         .ok_or_else(|| refused(format!("{table} has no row {id:?}")))?;
     match row.try_get(0) {
         Ok(Some(Payload(bytes))) => Ok(bytes),
-        Ok(None) => Err(refused(format!("{table} has nothing in the row {id:?}"))),
+        Ok(None) => Err(refused(format!("the row {id:?} of {table} has no payload"))),
         Err(_) => Err(refused(format!(
-            "the statement for {table} must give json, jsonb, text or bytea first"
+            "the first column of the statement for {table} must be json, jsonb, text or bytea"
         ))),
     }
 }
@@ -126,7 +126,7 @@ impl<'a> FromSql<'a> for Payload {
     fn from_sql(kind: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn StdError + Sync + Send>> {
         let text = match (kind == &Type::JSONB, raw) {
             (true, [1, text @ ..]) => text,
-            (true, _) => return Err("a version of jsonb that is not known".into()),
+            (true, _) => return Err("an unknown version of jsonb".into()),
             (false, text) => text,
         };
         Ok(Self(text.to_vec()))

@@ -217,7 +217,7 @@ impl Shared {
             }
             // Another relay takes over. No message is the cause.
             () = self.lease_is_over(lease) => {
-                Some(Answer::full("no answer before the relay's lease was over"))
+                Some(Answer::full("no answer before the relay's lease expired"))
             }
         };
         let known = messages.iter().map(|one| self.destination.recall(one.id));

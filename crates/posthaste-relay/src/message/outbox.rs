@@ -115,7 +115,7 @@ pub(crate) fn unwrap(job: Arc<Job>, id: Uuid) -> Result<OutboxJob, String> {
     }
     if let Some(at) = row.at {
         let at = at.parse();
-        job.enqueued_at = at.map_err(|_| "the row of the outbox has a time that is none")?;
+        job.enqueued_at = at.map_err(|_| "the row of the outbox has an invalid time")?;
     }
     Ok(OutboxJob {
         job: Arc::new(job),

@@ -88,7 +88,7 @@ const ALIASES: [(&str, &str); 14] = [
     ("-", "stdout:"),
     (
         "postgres",
-        "what is to be sent to; the database is that of DATABASE_URL",
+        "the address of a destination; DATABASE_URL sets the database",
     ),
 ];
 
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn publishing_permissions_suffice_for_the_reader_check() {
+    fn unsupported_schemes_are_refused_with_the_supported_ones() {
         for (text, canonical) in [
             (
                 "redis://127.0.0.1/0",

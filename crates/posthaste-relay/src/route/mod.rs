@@ -159,11 +159,12 @@ impl Route {
             return refuse("ack: only a job can wait to be confirmed".into());
         }
         if settings.on_ambiguous == OnAmbiguous::Discard {
-            let problem = "on_ambiguous: what may have arrived can only be sent again without jobs";
+            let problem = "on_ambiguous: without jobs, a message that may have arrived is always \
+                           sent again";
             return refuse(problem.into());
         }
         if let Some(place) = settings.mapping.per_job_placeholder() {
-            return refuse(format!("{place}: a message without a job has none"));
+            return refuse(format!("{place}: exists only for jobs"));
         }
         Ok(Sender {
             destination: Arc::clone(&self.destination),
@@ -270,8 +271,8 @@ fn read(name: &str, mut fields: Fields) -> Result<Route, String> {
     // No other destination answers `Ambiguous`.
     if settings.on_ambiguous == OnAmbiguous::Discard && destination.can_deduplicate() {
         return Err(
-            "on_ambiguous: only a route to mail can discard what may have arrived; to other \
-             destinations it is sent again under the same id"
+            "on_ambiguous: only a route to mail can discard a message that may have arrived; other \
+             routes send it again under the same id"
                 .into(),
         );
     }
@@ -332,7 +333,10 @@ fn one_of(fields: &mut Fields, names: [&'static str; 2]) -> Result<Option<Templa
     for name in names {
         if let Some(text) = fields.take::<String>(name)? {
             if found.is_some() {
-                return Err(format!("{name}: is {} by another name; give one", names[0]));
+                return Err(format!(
+                    "{name}: is another name of {}; set only one of them",
+                    names[0]
+                ));
             }
             let template = Template::read(&text).map_err(|problem| format!("{name}: {problem}"))?;
             found = Some(template);

@@ -115,7 +115,7 @@ fn invalid_settings_are_refused_by_name() {
 fn discarding_ambiguous_messages_is_for_mail_only() {
     assert_eq!(
         refused("on_ambiguous", &json!("discard")),
-        "only a route to mail can discard what may have arrived; to other destinations it is sent \
+        "only a route to mail can discard a message that may have arrived; other routes send it \
          again under the same id"
     );
     let unknown = refused("on_ambiguous", &json!("geheim"));
@@ -287,7 +287,7 @@ mod sidekiq {
         );
         let both = json!({"to": "sidekiq://h", "class": "A", "kind": "B"});
         let error = read(&both).expect_err("both");
-        assert!(error.contains("class: is kind by another name"), "{error}");
+        assert!(error.contains("class: is another name of kind"), "{error}");
         let others = json!({"to": "sidekiq://h", "topic": "A"});
         let error = read(&others).expect_err("Kafka's");
         assert!(error.contains("topic: is not a setting of a route to Sidekiq"));
@@ -355,9 +355,12 @@ fn messages_without_jobs_need_an_ordered_route_without_per_job_settings() {
         (json!({"ack": "confirmed"}), "ack: only a job"),
         (
             json!({"headers": {"a": "{attempt}"}}),
-            "{attempt}: a message",
+            "{attempt}: exists only for jobs",
         ),
-        (json!({"payload": "{json:job_id}"}), "{job_id}: a message"),
+        (
+            json!({"payload": "{json:job_id}"}),
+            "{job_id}: exists only for jobs",
+        ),
     ] {
         let mut settings = ordered.clone();
         let all = settings.as_object_mut().expect("settings");

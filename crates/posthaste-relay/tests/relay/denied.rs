@@ -317,7 +317,7 @@ async fn failed_smtp_authentication_counts_no_attempt() {
         let smtp = smtp.from("us@example.com").to("them@example.com");
         let waiting = Waiting::on(Arc::new(smtp), &["m"; 6]).await;
         let (code, text) = answer.split_once(' ').unwrap();
-        waiting.says(&[code, text, "; give the route a "]).await;
+        waiting.says(&[code, text, "; set a "]).await;
         server.order(&json!({})).unwrap();
         waiting.finish().await;
     }

@@ -303,10 +303,10 @@ async fn records_are_rejected_individually() {
 async fn missing_kafka_features_are_refused_at_start() {
     let kafka = || Kafka::new("127.0.0.1:1").unwrap();
     for (name, value, error) in [
-        ("security.protocol", "SASL_SSL", "has no TLS"),
-        ("security.protocol", "ssl", "has no TLS"),
-        ("sasl.mechanism", "SCRAM-SHA-512", "knows PLAIN alone"),
-        ("sasl.mechanisms", "OAUTHBEARER", "knows PLAIN alone"),
+        ("security.protocol", "SASL_SSL", "does not support TLS"),
+        ("security.protocol", "ssl", "does not support TLS"),
+        ("sasl.mechanism", "SCRAM-SHA-512", "supports only PLAIN"),
+        ("sasl.mechanisms", "OAUTHBEARER", "supports only PLAIN"),
     ] {
         let refused = kafka().set(name, value).err().unwrap().to_string();
         assert!(refused.contains(error), "{refused}");

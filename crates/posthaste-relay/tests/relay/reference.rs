@@ -58,9 +58,9 @@ async fn unreadable_references_count_an_attempt_only_if_the_job_is_at_fault() {
     for (kind, error) in [
         ("nowhere", "no statement for the table \"orders; DROP"),
         ("gone", "orders has no row \"7\""),
-        ("empty", "orders has nothing in the row \"2\""),
+        ("empty", "the row \"2\" of orders has no payload"),
         ("malformed", "invalid input syntax for type bigint"),
-        ("unreadable", "must give json, jsonb, text or bytea"),
+        ("unreadable", "must be json, jsonb, text or bytea"),
     ] {
         let is_kept = async || {
             let outcome = outcome_of(client, kind).await;

@@ -243,7 +243,7 @@ async fn a_mail_is_ambiguous_after_its_relay_died() {
         .await
         .unwrap();
     let (_, _, error) = setup.left().await.remove(0);
-    assert_eq!(error, "ambiguous: a relay died while it had it");
+    assert_eq!(error, "ambiguous: a relay died while it held the job");
     worker.stop().await.unwrap();
     assert_eq!(setup.mails().len(), 0);
     // An operator's redrive overrides the policy.

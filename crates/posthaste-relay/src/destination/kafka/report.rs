@@ -98,8 +98,8 @@ pub(super) fn missing_feature(
     let has = |feature: &str| features.split(',').any(|one| one.trim() == feature);
     if protocol.ends_with("ssl") && !has("ssl") {
         return Some(
-            "security.protocol: the client of Kafka in this program has no TLS; give the relay a \
-             listener that needs none (plaintext, sasl_plaintext)"
+            "security.protocol: the Kafka client of this program does not support TLS; use a \
+             listener without TLS (plaintext, sasl_plaintext)"
                 .into(),
         );
     }
@@ -112,7 +112,7 @@ pub(super) fn missing_feature(
             .filter_map(|one| one.trim().strip_prefix("sasl_"));
         let known: Vec<String> = known.map(str::to_uppercase).collect();
         format!(
-            "sasl.mechanism: the client of Kafka in this program knows {} alone",
+            "sasl.mechanism: the Kafka client of this program supports only {}",
             known.join(", ")
         )
     })
@@ -205,7 +205,7 @@ mod tests {
             assert_eq!(missing_feature(without, protocol, mechanism), None);
         }
         let error = missing_feature(without, "", Some("SCRAM-SHA-256")).unwrap_or_default();
-        assert!(error.ends_with("knows PLAIN alone"), "{error}");
+        assert!(error.ends_with("supports only PLAIN"), "{error}");
     }
 
     #[test]

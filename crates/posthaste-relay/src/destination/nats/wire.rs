@@ -92,7 +92,7 @@ pub(super) fn subject_problem(subject: &str) -> Option<&'static str> {
     }
     let is_wild = |token: &str| token == "*" || token == ">";
     if subject.chars().any(|c| c.is_whitespace() || c.is_control()) {
-        return Some("has a blank in it");
+        return Some("contains a blank");
     }
     if subject.split('.').any(str::is_empty) {
         return Some("has an empty token");

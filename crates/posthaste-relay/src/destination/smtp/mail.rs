@@ -132,7 +132,7 @@ impl<'a> Headers<'a> {
                 .iter()
                 .any(|text| text.contains(['\r', '\n', '\0']))
             {
-                return Err(format!("the header {name:?} has a line break or NUL in it"));
+                return Err(format!("the header {name:?} contains a line break or NUL"));
             }
         }
         let problem = given
@@ -173,7 +173,7 @@ fn all_of(name: &str, text: Option<&str>) -> Result<Vec<Mailbox>, String> {
         return Ok(Vec::new());
     }
     // The address may be a secret: the error does not repeat it.
-    let wrong = || format!("the header {name:?} holds no addresses");
+    let wrong = || format!("the header {name:?} contains no addresses");
     if text.contains(['\r', '\n', '\0']) {
         return Err(wrong());
     }

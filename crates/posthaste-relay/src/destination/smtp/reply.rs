@@ -67,7 +67,7 @@ pub(super) fn classify(step: Step, code: Option<u16>, text: &str) -> MailOutcome
         // The server is shutting down, which concerns no mail.
         421 => MailOutcome::Gone(Reason::new(Failure::Connect, reason)),
         _ if concerns_our_account(step, code, text) => MailOutcome::Denied(Answer::denied(
-            format!("{reason}; give the route a user who may send"),
+            format!("{reason}; set a user of the route that may send"),
         )),
         400..=499 => MailOutcome::Answered(Answer::retry(reason_for_code(code, reason))),
         500..=599 => MailOutcome::Answered(Answer::rejected(reason_for_code(code, reason))),

@@ -188,7 +188,7 @@ impl Session {
             MailOutcome::Answered(Answer::Rejected { reason })
                 if mail.has_our_sender && concerns_the_sender(step, code) =>
             {
-                let advice = "give the route a sender (mail_from) that this server takes from it";
+                let advice = "set a sender (mail_from) that this server accepts";
                 MailOutcome::Denied(Answer::denied(format!("{reason}; {advice}")))
             }
             stopped => stopped,
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn unparseable_templates_are_refused_without_leaking() {
+    fn invalid_smtp_addresses_are_refused_without_leaking() {
         for wrong in [
             "",
             "geheim",

@@ -159,7 +159,7 @@ impl fmt::Debug for AddressPolicy {
 
 /// The error for an address that is not allowed.
 #[derive(Debug, thiserror::Error)]
-#[error("it is not a public address, and not allowed by name")]
+#[error("it is not a public address, and not listed as allowed")]
 pub(super) struct Forbidden;
 
 impl Forbidden {
