@@ -133,7 +133,7 @@ impl Pass<'_> {
                 .iter_mut()
                 .filter(|outcome| matches!(outcome, SyncOutcome::Done(_)));
             done.for_each(|outcome| {
-                *outcome = SyncOutcome::Rescheduled("another index was begun meanwhile".into())
+                *outcome = SyncOutcome::Rescheduled("another index was started meanwhile".into())
             });
         }
         Ok(outcomes)

@@ -216,8 +216,10 @@ impl Elastic {
         if !known().contains(&index) {
             let described = self.client().describe_index(&index).await?;
             if !described.is_some_and(|described| document::is_ours(&described)) {
-                let lacks =
-                    format!("{index} lacks the field {POSTHASTE_FIELD}: it was not made by a sync");
+                let lacks = format!(
+                    "{index} lacks the field {POSTHASTE_FIELD}: it was not created by a \
+                             sync"
+                );
                 return Err(IndexError(lacks));
             }
             known().insert(index.clone());

@@ -86,7 +86,7 @@ impl Shared {
             // If no row changes, no pass would notice that the index is gone.
             filled = tokio::time::timeout(limit, self.fill_once()) =>
                 if let Ok(Err(error)) = filled {
-                tracing::debug!(%error, "it is not known whether the index is empty");
+                tracing::debug!(%error, "could not check whether the index is empty");
             },
             () = self.stopping.cancelled() => return,
         }

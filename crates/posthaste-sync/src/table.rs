@@ -128,7 +128,8 @@ impl Source for Query {
         most: usize,
     ) -> BoxFuture<'a, Result<Vec<RowVersion>, SourceError>> {
         Box::pin(async move {
-            let missing = || SourceError::Down("this query has no statement to walk by".into());
+            let missing =
+                || SourceError::Down("this query has no statement for reading pages".into());
             let walk = self.walk.as_ref().ok_or_else(missing)?;
             store::page_by(&self.pool, walk, after, most).await
         })

@@ -187,7 +187,7 @@ impl Tantivy {
     ) -> Result<T, IndexError> {
         let (answer, answered) = oneshot::channel();
         let ended = || IndexError("the writer of this index has ended".into());
-        let read_only = || IndexError("this index was opened to be read".into());
+        let read_only = || IndexError("this index was opened read-only".into());
         let orders = self.inner.orders.as_ref().ok_or_else(read_only)?;
         orders.send(order(answer)).map_err(|_| ended())?;
         answered.await.unwrap_or_else(|_| Err(ended()))

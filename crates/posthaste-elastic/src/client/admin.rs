@@ -225,6 +225,6 @@ fn acknowledged(call: &'static str, done: &Acknowledged) -> Result<(), Error> {
     if done.acknowledged {
         return Ok(());
     }
-    let reason = "it is done, but not every node has acknowledged it";
+    let reason = "the change was applied, but not every node has acknowledged it";
     Err(Error::new(call, ErrorKind::TimedOut, reason))
 }

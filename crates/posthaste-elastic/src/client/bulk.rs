@@ -113,7 +113,7 @@ fn outcomes(bulk: Bulk, operations: &[Operation]) -> Result<Vec<Result<Written, 
             let outcome = item
                 .outcome()
                 .filter(|outcome| asked.accepts_outcome(outcome));
-            outcome.ok_or_else(|| mismatch("what can become of the writes"))
+            outcome.ok_or_else(|| mismatch("possible results of the writes"))
         })
         .collect()
 }

@@ -56,7 +56,10 @@ impl Document {
         let source = self.source.as_deref().map_or("null", RawValue::get);
         serde_json::from_str(source).map_err(|error| {
             let place = format!("line {} column {}", error.line(), error.column());
-            Error::invalid(GET, format!("the document {} is another, {place}", self.id))
+            Error::invalid(
+                GET,
+                format!("the document {} is not the requested one, {place}", self.id),
+            )
         })
     }
 }
@@ -176,6 +179,6 @@ impl GetBody {
 }
 
 fn mismatch() -> Error {
-    let reason = "the answer's documents are not those that were asked for";
+    let reason = "the answer's documents are not the requested ones";
     Error::new(GET, ErrorKind::Unanswered, reason)
 }

@@ -156,7 +156,7 @@ impl Client {
         };
         let (status, body) = carrier(request)
             .await
-            .ok_or_else(|| Error::new(call.name, ErrorKind::Unanswered, "no answer came"))?;
+            .ok_or_else(|| Error::new(call.name, ErrorKind::Unanswered, "no answer"))?;
         self.bounded(call.name, body.len())?;
         Ok(HttpResponse {
             status,

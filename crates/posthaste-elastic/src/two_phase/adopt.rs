@@ -96,7 +96,7 @@ impl Coordinator {
         if more > 0 {
             wrong.push(format!("and {more} more"));
         }
-        let text = format!("this cannot be adopted: {}", wrong.join("; "));
+        let text = format!("the indexes cannot be adopted: {}", wrong.join("; "));
         Err(Failure::Misconfigured(text))
     }
 

@@ -90,19 +90,24 @@ impl fmt::Display for Disagreement {
             Fault::Unreadable(why) => write!(f, "it cannot be read: {why}"),
             Fault::Balance { has, should_have } => write!(
                 f,
-                "it has {has}; what it was opened with and what was settled come to {should_have}"
+                "its balance is {has}, but the opening balance and settled amounts add up to \
+                 {should_have}"
             ),
             Fault::Overdrawn(available) => write!(f, "{available} is available"),
-            Fault::Unknown => write!(f, "it is held, and there is no such transaction"),
-            Fault::Ended(state) => write!(f, "it is held, and the transaction is {state}"),
-            Fault::Other => write!(f, "what is held is not what the transaction does"),
+            Fault::Unknown => write!(f, "it is held, but the transaction does not exist"),
+            Fault::Ended(state) => write!(f, "it is held, but the transaction is {state}"),
+            Fault::Other => write!(f, "the hold differs from the effect of the transaction"),
             Fault::Twice => write!(f, "it is held more than once"),
             Fault::BothSet => write!(f, "two holds would set it"),
-            Fault::Mark(slot) => write!(f, "the mark in slot {slot} is none that is left here"),
+            Fault::Mark(slot) => write!(f, "the mark in slot {slot} belongs to no remaining hold"),
             Fault::Rule(rule) => write!(f, "{rule}"),
-            Fault::Missing => write!(f, "the transaction is decided, and there is no document"),
+            Fault::Missing => write!(
+                f,
+                "the transaction is decided, but the document does not \
+                                         exist"
+            ),
             Fault::Unfindable => {
-                write!(f, "it is open, and recovery cannot find it: it has no time")
+                write!(f, "it is open, but recovery cannot find it: it has no time")
             }
         }
     }

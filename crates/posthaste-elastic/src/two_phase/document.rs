@@ -91,10 +91,10 @@ pub struct Document {
 pub enum Obstacle {
     /// Its slot has another mark than was read: this hold may be late, or another transaction of
     /// the same slot was faster.
-    #[error("has another mark than was seen")]
+    #[error("has a different mark than was read")]
     Fenced,
     /// Less is available than the transaction takes.
-    #[error("has less available than it would lose")]
+    #[error("has less available than the transaction takes")]
     Insufficient,
     /// The balance could grow beyond 2^53.
     #[error("could grow beyond 2^53")]
@@ -103,7 +103,7 @@ pub enum Obstacle {
     #[error("is being set by another open transaction")]
     Busy,
     /// It has the most open transactions that it may hold.
-    #[error("holds as many open transactions as it may")]
+    #[error("has reached its limit of open transactions")]
     Full,
 }
 

@@ -18,7 +18,8 @@ pub enum Failure {
     Misconfigured(String),
     /// A document does not exist. This call wrote nothing.
     #[error(
-        "there is no document {0:?}: accounts are created before they take part, and never deleted"
+        "there is no document {0:?}: create documents before transactions use them, and never \
+         delete them"
     )]
     Missing(String),
     /// A transaction of this name exists, has other effects, and proceeds independently.
@@ -38,12 +39,10 @@ pub enum Failure {
     Open(Option<Error>),
     /// The transaction may have been recorded or not: if it was, it is open and recovery completes
     /// it or rolls it back.
-    #[error(
-        "nobody knows whether the transaction was written down; if it was, recovery ends it ({0})"
-    )]
+    #[error("it is unknown whether the transaction was created; if it was, recovery ends it ({0})")]
     Ambiguous(Error),
     /// The document to open may exist or not. The same call may be made again.
-    #[error("nobody knows whether the document {document:?} was opened: open it again ({error})")]
+    #[error("it is unknown whether the document {document:?} was opened: open it again ({error})")]
     Unopened {
         /// The document.
         document: String,
@@ -127,18 +126,18 @@ pub(super) fn ended(state: State, reason: Option<Reason>) -> Result<(), Failure>
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
-            Self::Asked => "somebody asked for it",
+            Self::Asked => "a client requested it",
             Self::Insufficient => "a document has less available than it takes",
             Self::TooLarge => "a balance could have grown beyond 2^53",
-            Self::Missing => "a document is not there",
-            Self::Busy => "others held a document again and again",
-            Self::Listed => "when it was adopted it was at its end, and still on an account",
+            Self::Missing => "a document does not exist",
+            Self::Busy => "other transactions held a document repeatedly",
+            Self::Listed => "at its adoption it had ended, but was still listed by an account",
         })
     }
 }
 
 fn why(reason: Option<Reason>) -> String {
-    let nobody = || "nobody wrote down why".to_owned();
+    let nobody = || "no reason was recorded".to_owned();
     reason.map_or_else(nobody, |reason| reason.to_string())
 }
 

@@ -49,8 +49,8 @@ impl Store {
         match self.client.data_nodes().await {
             Ok(0 | 1) => Err(unfit(
                 index,
-                "would acknowledge writes that two nodes have, and one node holds data: \
-                 make it with 0 replicas (--replicas 0), or let a second node join",
+                "requires two nodes to acknowledge a write, but only one node holds data: create \
+                 it with 0 replicas (--replicas 0), or add a second node",
             )),
             Ok(_) => Ok(()),
             Err(error) => Err(Failure::Unavailable(error)),
@@ -72,7 +72,7 @@ impl Store {
         for (index, mapping) in self.mappings() {
             let described = self.client.describe_index(index).await;
             let described = described.map_err(Failure::Unavailable)?;
-            let described = described.ok_or_else(|| unfit(index, "is not there"))?;
+            let described = described.ok_or_else(|| unfit(index, "does not exist"))?;
             fits(&described, &parsed(mapping)?).map_err(|rule| unfit(index, rule))?;
         }
         Ok(())
@@ -83,7 +83,7 @@ impl Store {
         for (index, _) in self.mappings() {
             let described = self.client.describe_index(index).await;
             let described = described.map_err(Failure::Unavailable)?;
-            let described = described.ok_or_else(|| unfit(index, "is not there"))?;
+            let described = described.ok_or_else(|| unfit(index, "does not exist"))?;
             check_durability(&described).map_err(|rule| unfit(index, rule))?;
         }
         Ok(())
@@ -168,11 +168,11 @@ fn fits(described: &Value, mapping: &Value) -> Result<(), &'static str> {
     check_durability(described)?;
     let dynamic = described.pointer("/mappings/dynamic");
     if dynamic.and_then(Value::as_str) != Some("strict") {
-        return Err("takes fields that nobody knows: its mapping must be strict");
+        return Err("accepts unknown fields: its mapping must be strict");
     }
     match includes(&described["mappings"]["properties"], &mapping["properties"]) {
         true => Ok(()),
-        false => Err("has another mapping than the two-phase commit needs"),
+        false => Err("has a different mapping than the two-phase commit needs"),
     }
 }
 
@@ -214,7 +214,7 @@ mod tests {
         assert!(judged(&none, &json!({})).contains("strict"));
         let mut other = mapping.clone();
         other["properties"]["balance"]["type"] = "keyword".into();
-        assert!(judged(&none, &other).contains("another mapping"));
+        assert!(judged(&none, &other).contains("a different mapping"));
         let mut more = mapping.clone();
         more["properties"]["owner"] = json!({"type": "keyword"});
         assert_eq!(judged(&none, &more), "fits");

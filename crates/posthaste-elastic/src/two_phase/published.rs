@@ -102,11 +102,11 @@ pub(super) fn adoption_warning(id: &str, record: &Record) -> Option<String> {
     }
     Some(match record.transaction_state {
         State::Terminating | State::RolledBack => format!(
-            "{id} was rolled back and was still on an account: what it changed there is undone"
+            "{id} was rolled back but was still listed by an account: its change there is undone"
         ),
         _ => format!(
-            "{id} was finished and was still on an account: the balance stays as it is, \
-             and may have been changed twice"
+            "{id} was finished but was still listed by an account: the balance is unchanged, and \
+             may include it twice"
         ),
     })
 }
@@ -123,9 +123,9 @@ pub(super) fn listed(account: &Map<String, Value>) -> Result<Vec<String>, String
         for one in several {
             let id = inner.map_or(Some(one), |inner| one.get(inner));
             let id = id.and_then(Value::as_str);
-            let id = id.ok_or_else(|| format!("{field} has something that is not an id"))?;
+            let id = id.ok_or_else(|| format!("{field} contains something that is not an id"))?;
             if ids.iter().any(|known| known == id) {
-                return Err(format!("it has {id} twice"));
+                return Err(format!("it contains {id} twice"));
             }
             ids.push(id.to_owned());
         }
@@ -155,10 +155,10 @@ pub(super) fn account<'a>(
         one => one == id.as_str(),
     };
     for id in ids.iter().filter(is_in_list) {
-        let known = find(id).ok_or_else(|| format!("it lists {id}, which is not there"))?;
+        let known = find(id).ok_or_else(|| format!("it lists {id}, which does not exist"))?;
         let mut effects = known.transaction.effects().iter();
         let effect = effects.find(|effect| effect.document == name);
-        let effect = effect.ok_or_else(|| format!("it lists {id}, which does not touch it"))?;
+        let effect = effect.ok_or_else(|| format!("it lists {id}, which does not change it"))?;
         balance = balance
             .checked_sub(effect.add)
             .ok_or("its balance is too large")?;
@@ -254,8 +254,8 @@ mod tests {
         let listing = |ids: Value| object(json!({"balance": 1, "pending_transactions": ids}));
         let find = |id: &str| (id == "txn1").then_some(&known);
         let wrong = |name: &str, ids: Value| account(name, listing(ids), find).unwrap_err();
-        assert!(wrong("A", json!(["other"])).contains("not there"));
-        assert!(wrong("C", json!(["txn1"])).contains("does not touch"));
+        assert!(wrong("A", json!(["other"])).contains("does not exist"));
+        assert!(wrong("C", json!(["txn1"])).contains("does not change it"));
         assert!(wrong("A", json!(["txn1", "txn1"])).contains("twice"));
         assert!(wrong("A", json!([7])).contains("not an id"));
     }

@@ -153,7 +153,7 @@ impl Coordinator {
                     tracing::warn!(
                         transaction,
                         error,
-                        "a transaction has not moved for an hour"
+                        "a transaction has been stuck for an hour"
                     );
                 }
                 true

@@ -48,7 +48,7 @@ impl fmt::Display for Blocker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Rule(rule) => write!(f, "{rule}"),
-            Self::Missing(document) => write!(f, "the document {document} is not there"),
+            Self::Missing(document) => write!(f, "the document {document} does not exist"),
             Self::Refused(document, obstacle) => write!(f, "the document {document} {obstacle}"),
             Self::Unreadable(document) => write!(f, "the document {document} cannot be read"),
         }

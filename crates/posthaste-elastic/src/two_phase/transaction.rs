@@ -183,7 +183,7 @@ pub enum Refusal {
     #[error("a transaction has from 1 to {MAX_EFFECTS} effects, not {0}")]
     Effects(usize),
     /// An effect changes nothing.
-    #[error("the effect on {0:?} adds zero and sets nothing: an effect does something")]
+    #[error("the effect on {0:?} adds zero and sets nothing: an effect must change something")]
     Nothing(String),
     /// An amount is too large for JSON, or a transfer is of zero or less.
     #[error(
@@ -193,10 +193,10 @@ pub enum Refusal {
     Amount(i64),
     /// Two effects change one document: holds are found by the transaction's id, so a document can
     /// have only one of each transaction.
-    #[error("the document {0:?} is there twice: a transaction has one effect for each document")]
+    #[error("the document {0:?} appears twice: a transaction has one effect for each document")]
     Twice(String),
     /// The age is too low: transactions are deleted only when no process can work on them any more.
-    #[error("transactions are forgotten an hour after their end at the earliest")]
+    #[error("transactions can be pruned one hour after their end at the earliest")]
     Young,
     /// The values are too large: they would slow down every use of the document.
     #[error("the values for {0:?} take more than {MAX_SET} bytes as JSON")]
@@ -263,7 +263,7 @@ mod tests {
         assert!(refused(vec![]).contains("from 1 to 64 effects"));
         let many = (0..65).map(|i| Effect::add(&format!("d{i}"), 1)).collect();
         assert!(refused(many).contains("from 1 to 64 effects"));
-        assert!(refused(vec![Effect::add("a", 0)]).contains("does something"));
+        assert!(refused(vec![Effect::add("a", 0)]).contains("must change something"));
         assert!(refused(vec![Effect::add("a", i64::MIN)]).contains("-2^53"));
         let long = Map::from_iter([("x".to_owned(), "y".repeat(MAX_SET).into())]);
         assert!(refused(vec![Effect::set("a", long)]).contains("65536 bytes"));

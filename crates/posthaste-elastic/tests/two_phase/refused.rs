@@ -73,7 +73,7 @@ async fn rejects_indexes_without_mapping_or_replica_setting() {
             result.to_string()
         }
     };
-    assert!(refused("unfit-none", None).await.contains("is not there"));
+    assert!(refused("unfit-none", None).await.contains("does not exist"));
     let loose = json!({"settings": {"number_of_replicas": 0}, "mappings": {}});
     assert!(refused("unfit-loose", Some(loose)).await.contains("strict"));
     let alone = json!({"settings": {"number_of_replicas": 1}});
@@ -88,11 +88,11 @@ async fn rejects_indexes_without_mapping_or_replica_setting() {
     let words = json!({"settings": {"number_of_replicas": 0},
         "mappings": {"dynamic": "strict", "properties": {"balance": {"type": "keyword"}}}});
     let result = refused("unfit-words", Some(words)).await;
-    assert!(result.contains("another mapping"), "{result}");
+    assert!(result.contains("a different mapping"), "{result}");
     // Preparation leaves an existing index unchanged, and refuses it.
     let other = Coordinator::new(client.clone(), "unfit-words", "unfit-other-transactions");
     let result = other.prepare(0).await.unwrap_err().to_string();
-    assert!(result.contains("another mapping"), "{result}");
+    assert!(result.contains("a different mapping"), "{result}");
     let made = client.index_exists("unfit-other-transactions").await;
     assert!(!made.unwrap(), "nothing is made before all is judged");
     // One of the two is not enough.
@@ -106,7 +106,7 @@ async fn rejects_indexes_without_mapping_or_replica_setting() {
     );
     let swapped = Coordinator::new(client, "unfit-whole-transactions", "unfit-whole");
     let result = swapped.run(&transfer).await.unwrap_err().to_string();
-    assert!(result.contains("another mapping"), "{result}");
+    assert!(result.contains("a different mapping"), "{result}");
 }
 
 #[tokio::test]

@@ -39,7 +39,7 @@ pub(super) fn field_problem(name: &str) -> Option<&'static str> {
         return Some("the server has a field of this name");
     }
     let is_empty = name.split('.').any(|part| part.trim().is_empty());
-    is_empty.then_some("a name, or what stands between its dots, is empty")
+    is_empty.then_some("a name, or a part between its dots, is empty")
 }
 
 /// Returns the definition, with derived mappings if it has none.

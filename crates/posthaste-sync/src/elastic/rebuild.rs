@@ -56,7 +56,7 @@ impl Elastic {
         self.client().refresh(&new).await?;
         if self.identity(&new).await? != begun {
             return Err(IndexError(format!(
-                "{new} was given up and started again meanwhile"
+                "{new} was abandoned and started again meanwhile"
             )));
         }
         self.switch(&old, &new).await?;
@@ -90,7 +90,7 @@ impl Elastic {
             Some(index) if index == new => Ok(()),
             Some(_) => Err(error.into()),
             None => Err(IndexError(format!(
-                "{}; it is not known whether {alias} now points to {new}",
+                "{}; it is unknown whether {alias} now points to {new}",
                 IndexError::from(error).0
             ))),
         }
@@ -152,8 +152,8 @@ impl Elastic {
             return Ok(());
         }
         Err(IndexError(format!(
-            "{begun} was begun with another definition, or for other documents: give it up before \
-             another is begun"
+            "{begun} was started with another definition, or for other documents: abandon it \
+             before starting another"
         )))
     }
 

@@ -29,7 +29,7 @@ impl Elastic {
             let answer = match self.operation(write, now) {
                 Ok(operation) => {
                     waiting.push((answers.len(), operation));
-                    retry("it was not sent")
+                    retry("the write was not sent")
                 }
                 Err(answer) => answer,
             };
@@ -65,7 +65,7 @@ impl Elastic {
         }
         let refused = |reason| WriteOutcome::Rejected { reason };
         let number = write.mark.as_number();
-        let number = number.ok_or_else(|| refused("versions go from 0 to 2^51".into()))?;
+        let number = number.ok_or_else(|| refused("a version must be from 0 to 2^51".into()))?;
         let text = document::text(write, now).map_err(refused)?;
         let operation = Operation::index(&self.write_target, &write.id, &text);
         let operation = operation.map_err(|error| refused(error.to_string()))?;
@@ -91,7 +91,7 @@ impl Elastic {
                     if let [at] = places[..] {
                         let (id, bytes) = (operations[0].id(), operations[0].size());
                         let reason = format!(
-                            "the document {id} has {bytes} bytes, more than the server takes: \
+                            "the document {id} has {bytes} bytes, more than the server accepts: \
                              {error}"
                         );
                         answers[at] = WriteOutcome::Never { reason };

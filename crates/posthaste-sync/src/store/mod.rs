@@ -110,10 +110,9 @@ pub(super) enum ReadFailure {
     Other(String),
 }
 
-const OTHER_DOCUMENTS: &str = "its settings (rows, document) are not those that \
-     'posthaste sync install' has recorded: if this process has an old file, start it again with \
-     the new one; else run 'posthaste sync install', and then 'posthaste sync rebuild' or \
-     'reindex --all'";
+const OTHER_DOCUMENTS: &str = "its settings (rows, document) differ from those that 'posthaste \
+     sync install' recorded: if this process uses an old file, restart it with the new one; \
+     otherwise run 'posthaste sync install', and then 'posthaste sync rebuild' or 'reindex --all'";
 
 const STANDBY: &str = "the database is a standby, which may lag: connect to the primary";
 

@@ -24,7 +24,7 @@ impl ReindexPlan {
     /// Enqueues a job for each document, and returns how many.
     pub async fn begin(&self, client: &Client) -> Result<u64, Error> {
         let jobs = client.execute_typed(&self.statement, &[]).await;
-        jobs.map_err(Error::postgres("the re-index did not begin"))
+        jobs.map_err(Error::postgres("the re-index did not start"))
     }
 }
 

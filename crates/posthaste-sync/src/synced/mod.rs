@@ -214,8 +214,8 @@ fn read(name: &str, mut fields: Fields, kinds: &[&dyn IndexKind]) -> Result<Sync
     let plain = |letter: char| matches!(letter, 'a'..='z' | '0'..='9' | '_');
     if !begins || name.len() > LONGEST_NAME || !name.chars().all(plain) {
         return Err(
-            "its name must be a word of 1 to 40 small letters, digits and underscores, and begin \
-             with no digit"
+            "its name must have 1 to 40 lowercase letters, digits and underscores, and not begin \
+             with a digit"
                 .into(),
         );
     }
@@ -346,7 +346,7 @@ mod tests {
         let index = serde_json::json!({"index": "postgres:"});
         for name in ["", "Page", "1st", "a.b", &"a".repeat(41)] {
             let error = synced(name, &index).unwrap_err().to_string();
-            assert!(error.contains("its name must be"), "{name}: {error}");
+            assert!(error.contains("its name must have"), "{name}: {error}");
         }
     }
 }

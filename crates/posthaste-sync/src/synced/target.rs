@@ -205,8 +205,8 @@ impl IndexTarget {
 fn elastic(address: &str, name: &str, settings: &mut Fields) -> Result<IndexTarget, String> {
     if address.contains(['?', '#']) {
         return Err(
-            "index: its address ends with the alias, without a ? or a #; a key goes into api_key, \
-             and in a password these are written %3F and %23"
+            "index: its address must end with the alias, without ? or #; set a key as api_key, and \
+             write these characters in a password as %3F and %23"
                 .into(),
         );
     }
@@ -217,13 +217,14 @@ fn elastic(address: &str, name: &str, settings: &mut Fields) -> Result<IndexTarg
     let numbered_index = format!("{alias}-{}", u32::MAX);
     if alias.ends_with("-next") {
         return Err(
-            "index: an alias with -next at its end is that of an index in the making".into(),
+            "index: aliases that end with -next are reserved for indexes that are being built"
+                .into(),
         );
     }
     if !is_index_name(&numbered_index) || alias.contains('@') {
         return Err(
-            "index: its address must end with the name of an alias: small letters, digits, \
-             - and _, of which it begins with none of the last two; in a password, / is written %2F"
+            "index: its address must end with the name of an alias: lowercase letters, digits, - \
+             and _, beginning with a letter or a digit; in a password, write / as %2F"
                 .into(),
         );
     }
