@@ -298,7 +298,7 @@ impl<'a> Assembler<'a> {
     }
 }
 
-const OUTSIDE: &str = "a change stands outside of a transaction";
+const OUTSIDE: &str = "a change is outside of a transaction";
 
 impl Step {
     fn of(event: Option<Event>) -> Self {

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_keepalive_passes_nothing_while_events_are_in_hand() {
+    fn keepalives_confirm_nothing_while_events_are_pending() {
         let mut batch = Batch::new(Mark::default());
         batch.add(1, event(9, 5));
         batch.commit(Lsn(10));
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn each_transaction_of_a_batch_is_looked_for() {
+    fn batches_list_each_transaction_once() {
         let mut batch = Batch::new(Mark::default());
         for xid in [7, 7, 8] {
             batch.add(xid, event(9, 5));

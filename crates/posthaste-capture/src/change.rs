@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_outside_of_the_identity_are_absent_before_and_not_null() {
+    fn columns_outside_the_identity_are_absent_from_the_old_row() {
         let old = vec![text("7"), Value::Null, Value::Null];
         let change = Change {
             operation: Operation::Delete,
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_value_that_stayed_is_named_or_taken_from_the_whole_old_row() {
+    fn unchanged_large_values_are_listed_or_taken_from_the_full_old_row() {
         let new = || Some(vec![text("7"), text("2"), Value::Unchanged]);
         let change = |old| Change {
             operation: Operation::Update,

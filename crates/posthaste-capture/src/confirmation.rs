@@ -68,7 +68,7 @@ mod tests {
     use crate::lsn::Lsn;
 
     #[test]
-    fn a_place_is_confirmed_at_once_where_the_slot_does_not_fail_over() {
+    fn positions_are_confirmed_at_once_if_the_slot_does_not_fail_over() {
         let mut confirmation = Confirmation::new(Lsn(3));
         for (done, confirmed) in [(5, 5), (4, 5), (9, 9)] {
             confirmation.confirm(Lsn(done), None);
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_confirmed_once_the_stream_has_passed_its_mark() {
+    fn positions_are_confirmed_after_the_stream_passes_their_mark() {
         let mut confirmation = Confirmation::new(Lsn(3));
         confirmation.confirm(Lsn(5), Some(Lsn(20)));
         confirmation.confirm(Lsn(8), Some(Lsn(30)));

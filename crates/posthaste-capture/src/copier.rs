@@ -143,7 +143,7 @@ impl Copier {
                 return Ok(());
             }
         };
-        tracing::info!(capture = %self.name, on = %copy.table, "a copy goes on");
+        tracing::info!(capture = %self.name, on = %copy.table, "a copy continues");
         self.current = Some(ActiveCopy {
             filter: source.copy_filter(&copy.table, copy.filter.as_deref()),
             copy,

@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_grows_while_answers_are_quick_and_shrinks_to_one_message_after_a_failure() {
+    fn batches_grow_with_quick_answers_and_shrink_to_one_after_a_failure() {
         let mut pace = BatchSize::new(None);
         let sizes = [1, 1, 1, 1, 2_000, 6_000].map(|millis| {
             let before = pace.size();

@@ -86,9 +86,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             Problem::Lost(text) | Problem::Stopped(text) => f.write_str(text),
-            Problem::Paused => {
-                f.write_str("it is paused: 'posthaste capture resume' lets it go on")
-            }
+            Problem::Paused => f.write_str("it is paused; 'posthaste capture resume' resumes it"),
             Problem::Refused { code, text } => write!(f, "{text} (SQLSTATE {code})"),
             Problem::Store(error) => f.write_str(&chain(error)),
         }

@@ -26,7 +26,7 @@ impl FromStr for Lsn {
         });
         halves
             .map(Self)
-            .ok_or_else(|| format!("{text:?} is no place in the write-ahead log"))
+            .ok_or_else(|| format!("{text:?} is not a position in the write-ahead log"))
     }
 }
 
@@ -35,7 +35,7 @@ mod tests {
     use super::Lsn;
 
     #[test]
-    fn reads_what_it_prints() {
+    fn log_positions_round_trip() {
         for number in [0, 1, 0xffff_ffff, 0x1_0000_0000, u64::MAX] {
             let text = Lsn(number).to_string();
             assert_eq!(text.parse(), Ok(Lsn(number)), "{text}");
@@ -44,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_other_texts() {
+    fn rejects_malformed_positions() {
         for text in [
             "",
             "0",

@@ -80,8 +80,8 @@ impl Capture {
         if let Some(lacking) = installed.as_ref().filter(|one| !one.is_published) {
             let (name, publication) = (&self.name, &lacking.publication);
             return Err(Error::stopped(format!(
-                "its publication {publication} was dropped, or made anew: 'posthaste capture \
-                 begin {name}' begins again"
+                "its publication {publication} was dropped or recreated: 'posthaste capture begin \
+                 {name}' restarts the capture"
             )));
         }
         self.publish(&store, server.version).await?;
@@ -91,7 +91,8 @@ impl Capture {
             if let Some(reason) = gap(slot.as_ref(), done) {
                 let name = &self.name;
                 return Err(Error::stopped(format!(
-                    "changes are lost: {reason}. 'posthaste capture begin {name}' begins again"
+                    "changes are lost: {reason}. 'posthaste capture begin {name}' restarts the \
+                     capture"
                 )));
             }
             if slot.is_some_and(|slot| slot.is_failover != is_failover) {
@@ -103,7 +104,7 @@ impl Capture {
             Some(slot) if !slot.is_ours || slot.is_active => {
                 let name = &self.slot;
                 return Err(Error::stopped(format!(
-                    "the slot {name} is somebody else's"
+                    "the slot {name} exists and belongs to something else"
                 )));
             }
             // An earlier installation stopped here, and the slot was not read since.
@@ -172,7 +173,7 @@ impl Capture {
         found.sort_unstable();
         if published.has_more || found != tables {
             return Err(Error::stopped(format!(
-                "the publication {} has other tables than posthaste.toml says ({}): drop it, or \
+                "the publication {} has other tables than posthaste.toml lists ({}): drop it, or \
                  alter it",
                 self.slot,
                 found.join(", ")
@@ -206,7 +207,7 @@ impl Capture {
             Some(slot) if !slot.is_ours => {
                 let name = &self.slot;
                 return Err(Error::stopped(format!(
-                    "the slot {name} is somebody else's"
+                    "the slot {name} exists and belongs to something else"
                 )));
             }
             Some(_) => store.drop_slot(&self.slot).await?,

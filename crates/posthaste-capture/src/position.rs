@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_sort_as_positions_do() {
+    fn texts_sort_like_positions() {
         let mut all = vec![
             position(0, 0, 0),
             position(9, 8, 0xffff),
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_places_belong_to_the_timeline_that_kept_them() {
+    fn equal_positions_belong_to_the_timeline_that_kept_them() {
         let history = "1\t0/5000\tno recovery target specified\n\n2\t0/7000\tbefore 2026\n";
         let timelines = Timelines::read(3, history).unwrap();
         let at = [0x4fff, 0x5000, 0x6fff, 0x7000, 0x9000].map(|at| timelines.at(Lsn(at)));

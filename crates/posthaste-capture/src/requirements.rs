@@ -81,7 +81,7 @@ pub(crate) fn check_table(table: &Table, source: &Source) -> Result<(), String> 
     }
     if !matches!(&*table.kind, "r" | "p") {
         return Err(format!(
-            "{name} is no table, whose changes could be captured"
+            "{name} is not a table whose changes can be captured"
         ));
     }
     if table.persistence != "p" {
@@ -91,7 +91,7 @@ pub(crate) fn check_table(table: &Table, source: &Source) -> Result<(), String> 
     }
     if !table.is_own {
         return Err(format!(
-            "{name} belongs to another role: a publication's tables must be its maker's own. \
+            "{name} belongs to another role: the owner of a publication must own its tables. \
              'posthaste capture install --print' shows the statements for its owner"
         ));
     }
@@ -104,7 +104,7 @@ pub(crate) fn check_table(table: &Table, source: &Source) -> Result<(), String> 
             for (named, usual) in columns.required() {
                 if named.is_none() && !usual.iter().any(|column| has(column)) {
                     return Err(format!(
-                        "{name} has none of the columns {}: name yours in outbox_columns",
+                        "{name} has none of the columns {}: set your columns in outbox_columns",
                         usual.join(", ")
                     ));
                 }

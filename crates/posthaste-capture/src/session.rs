@@ -86,14 +86,14 @@ impl<'a> Session<'a> {
             return stop(
                 &store,
                 "this is a copy of the database in which it was installed; 'posthaste capture \
-                 begin' captures here",
+                 begin' starts it here",
             )
             .await;
         }
         if !installed.is_published {
             let reason = format!(
-                "the publication {} was dropped, or made anew, which lacks what was before: \
-                 'posthaste capture begin {}' begins again",
+                "the publication {} was dropped or recreated, and lacks earlier changes: \
+                 'posthaste capture begin {}' restarts the capture",
                 installed.publication, capture.name
             );
             return stop(&store, &reason).await;
@@ -151,7 +151,7 @@ impl<'a> Session<'a> {
         if capture.direct.is_none() {
             shared.set(State::Running);
         }
-        tracing::info!(capture = %capture.name, "a capture goes on");
+        tracing::info!(capture = %capture.name, "a capture continues");
         Ok(Self {
             capture,
             shared,
@@ -244,7 +244,7 @@ impl<'a> Session<'a> {
         let (name, position, problem) = (&self.capture.name, change.position, &change.problem);
         let reason = format!(
             "the change at {position} cannot be captured: {problem}. 'posthaste capture skip \
-             {name} --at {position}' passes it"
+             {name} --at {position}' skips it"
         );
         stop(&self.store, &reason).await
     }
@@ -303,7 +303,7 @@ async fn known_mark(store: &Store, installed: &Installed) -> Result<Mark, Error>
         None => {
             stop(
                 store,
-                "it has no mark of where it begins; 'posthaste capture install' writes one",
+                "it has no start position; 'posthaste capture install' writes one",
             )
             .await
         }
@@ -329,8 +329,8 @@ async fn require_slot(
         .await?;
     let name = &capture.name;
     let reason = format!(
-        "changes after {} are lost: {reason}. 'posthaste capture gaps' shows what, 'posthaste \
-         capture begin {name}' begins again from now on",
+        "changes after {} are lost: {reason}. 'posthaste capture gaps' lists them, 'posthaste \
+         capture begin {name}' restarts the capture from now",
         mark.done
     );
     stop(store, &reason).await

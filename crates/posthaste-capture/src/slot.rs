@@ -25,11 +25,11 @@ pub(crate) fn gap(slot: Option<&Slot>, done: Lsn) -> Option<String> {
     }
     if slot.wal_status == "lost" {
         let reason = slot.reason.as_deref().unwrap_or("wal_removed");
-        return Some(format!("the server has given the slot up ({reason})"));
+        return Some(format!("the server has invalidated the slot ({reason})"));
     }
     (slot.confirmed > done).then(|| {
         let confirmed = slot.confirmed;
-        format!("the slot stands at {confirmed}, ahead of what was captured")
+        format!("the slot is at {confirmed}, ahead of the captured changes")
     })
 }
 
@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_at_or_before_the_mark_leaves_nothing_out() {
+    fn slots_at_or_before_the_mark_have_no_gap() {
         assert_eq!(gap(Some(&slot(5)), Lsn(5)), None);
         // A crash of the server reset the slot to an older place.
         assert_eq!(gap(Some(&slot(3)), Lsn(5)), None);

@@ -24,7 +24,7 @@ impl FromStr for Snapshot {
             let running = running?;
             Some(Self { xmax, running })
         };
-        read().ok_or_else(|| format!("{text:?} is no snapshot"))
+        read().ok_or_else(|| format!("{text:?} is not a snapshot"))
     }
 }
 
@@ -55,14 +55,14 @@ mod tests {
     use super::Snapshot;
 
     #[test]
-    fn sees_transactions_that_ended_before_it() {
+    fn snapshots_see_transactions_that_ended_earlier() {
         let snapshot: Snapshot = "10:20:12,15".parse().unwrap();
         let seen = [3, 11, 12, 15, 19, 20, 21].map(|xid| snapshot.sees(xid));
         assert_eq!(seen, [true, true, false, false, true, false, false]);
     }
 
     #[test]
-    fn finds_the_nearest_number_across_a_wraparound() {
+    fn transaction_ids_are_compared_across_a_wraparound() {
         let snapshot: Snapshot = "4294967290:4294967300:4294967297".parse().unwrap();
         let seen = [4_294_967_290, u32::MAX, 1, 3, 4, 5].map(|xid| snapshot.sees(xid));
         assert_eq!(seen, [true, true, false, true, false, false]);
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_other_texts() {
+    fn rejects_malformed_snapshots() {
         for text in ["", "1", "1:2", "1:x:", "1:2:y"] {
             assert!(text.parse::<Snapshot>().is_err(), "{text}");
         }

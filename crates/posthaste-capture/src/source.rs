@@ -55,7 +55,9 @@ impl TableName {
     pub fn read(text: &str) -> Result<Self, String> {
         let (schema, name) = text.split_once('.').unwrap_or(("public", text));
         if schema.is_empty() || name.is_empty() {
-            return Err(format!("{text:?} is no table. Write \"schema.table\""));
+            return Err(format!(
+                "{text:?} is not the name of a table. Write \"schema.table\""
+            ));
         }
         if schema == "posthaste" {
             return Err("tables of the schema posthaste are never captured".into());

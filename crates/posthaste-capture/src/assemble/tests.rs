@@ -102,7 +102,7 @@ fn two_transactions() -> Vec<(u64, Bytes)> {
 }
 
 #[test]
-fn rows_of_one_record_are_told_apart() {
+fn rows_of_one_record_have_distinct_positions_and_ids() {
     let all = events(Position::default(), &two_transactions());
     let expected = [
         position(30, 20, 0),
@@ -120,7 +120,7 @@ fn rows_of_one_record_are_told_apart() {
 }
 
 #[test]
-fn unmarked_events_come_again_and_marked_ones_do_not() {
+fn unmarked_events_are_repeated_and_marked_ones_are_not() {
     let all = events(Position::default(), &two_transactions());
     for done in 1..=all.len() {
         let rest = events(all[done - 1].position, &two_transactions());
@@ -129,7 +129,7 @@ fn unmarked_events_come_again_and_marked_ones_do_not() {
 }
 
 #[test]
-fn a_truncation_is_an_event_for_each_table() {
+fn truncations_are_one_event_per_table() {
     let messages = [
         (20, begin(30)),
         (20, table(1, "public")),
@@ -157,7 +157,7 @@ fn rows_of_posthaste_are_counted_and_never_captured() {
 }
 
 #[test]
-fn an_unreadable_change_stops_until_it_is_passed() {
+fn unreadable_changes_stop_until_they_are_skipped() {
     let source = source();
     let read = |marked: Position| {
         let timelines = Timelines::read(1, "").unwrap();
@@ -174,7 +174,7 @@ fn an_unreadable_change_stops_until_it_is_passed() {
 }
 
 #[test]
-fn a_change_of_a_table_that_nobody_described_is_unreadable() {
+fn changes_of_undescribed_tables_are_unreadable() {
     let source = source();
     let timelines = Timelines::read(1, "").unwrap();
     let mut assembler = Assembler::new(&source, EPOCH, timelines, Position::default());

@@ -117,7 +117,7 @@ fn changes_without_a_known_key_touch_all_rows() {
 }
 
 #[test]
-fn chunks_grow_while_they_are_quick_and_shrink_when_they_are_not() {
+fn chunks_grow_when_quick_and_shrink_when_slow() {
     let first = ChunkSize::default();
     let grown = first.after(&page(), Duration::from_millis(10));
     assert_eq!(grown.rows(), 4 * first.rows());

@@ -43,7 +43,7 @@ impl Feed {
                     let is_known = offered.any(|one| Ok(one == sasl::SCRAM_SHA_256));
                     if !is_known.map_err(Error::io)? {
                         return Err(Error::lost(
-                            "the server offers no way to log in that is known",
+                            "the server offers no supported authentication method",
                         ));
                     }
                     let binding = sasl::ChannelBinding::unsupported();
@@ -88,5 +88,5 @@ fn password(login: &ReplicationLogin) -> Result<&[u8], Error> {
 }
 
 fn out_of_turn() -> Error {
-    Error::lost("the server's login is not understood")
+    Error::lost("the server sent an unknown authentication request")
 }

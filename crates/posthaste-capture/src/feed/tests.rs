@@ -36,7 +36,7 @@ fn data(record: u64, content: &[u8]) -> BytesMut {
 }
 
 #[tokio::test]
-async fn a_read_that_is_dropped_loses_no_byte() {
+async fn dropped_reads_lose_no_bytes() {
     let (mut feed, mut server) = feed();
     let bytes: Vec<u8> = (1..=3_u8)
         .flat_map(|n| data(u64::from(n), &[n; 9]).to_vec())

@@ -11,7 +11,7 @@ impl Reader {
         match self.0.len() >= length {
             true => Ok(self.0.split_to(length)),
             false => Err(format!(
-                "a message is cut short: {length} bytes are wanted, {} are left",
+                "a message is cut short: {length} bytes are expected, {} are left",
                 self.0.len()
             )),
         }
@@ -44,14 +44,14 @@ impl Reader {
     pub(super) fn expect(&mut self, byte: u8) -> Result<(), String> {
         match self.byte()? {
             found if found == byte => Ok(()),
-            found => Err(format!("the byte {found} stands where {byte} is expected")),
+            found => Err(format!("the byte is {found} where {byte} is expected")),
         }
     }
 
     pub(super) fn utf8(&mut self, length: usize) -> Result<String, String> {
         let bytes = self.take(length)?;
         let text = std::str::from_utf8(&bytes).map(ToOwned::to_owned);
-        text.map_err(|_| "a text is no UTF-8".to_owned())
+        text.map_err(|_| "a text is not UTF-8".to_owned())
     }
 
     /// Reads a text that ends with a zero byte.

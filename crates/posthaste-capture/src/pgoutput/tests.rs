@@ -76,7 +76,7 @@ fn reads_every_kind_of_message() {
 }
 
 #[test]
-fn a_message_that_is_cut_or_too_long_is_an_error() {
+fn truncated_and_overlong_messages_are_errors() {
     for message in REAL {
         for length in 0..message.len() {
             assert!(read(Bytes::from_static(&message[..length])).is_err());

@@ -38,7 +38,7 @@ fn minimal_settings_suffice() {
 }
 
 #[test]
-fn options_are_left_to_the_server_unless_they_are_set() {
+fn unset_options_default_to_the_server() {
     let read = |settings: serde_json::Value| read("a", settings).map(|one| one.options);
     let options = read(json!({ "messages": "*" })).unwrap();
     assert_eq!(options.failover, None);

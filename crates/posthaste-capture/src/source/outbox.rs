@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_rows_without_a_name_or_with_headers_that_are_none() {
+    fn rejects_rows_without_a_name_or_with_invalid_headers() {
         let columns = OutboxColumns::default();
         assert!(draft(&columns, &[("payload", 25, Some("x"))]).is_err());
         let row = [("type", 25, Some("a")), ("headers", 25, Some("[]"))];

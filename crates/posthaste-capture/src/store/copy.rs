@@ -82,8 +82,8 @@ impl Store {
         let described = describe(&rows, table).map_err(reading)?;
         Ok(match described.keys.is_empty() {
             true => Err(format!(
-                "{table} has no key by which it could be copied: it needs a primary key, which its \
-                 replica identity and the captured columns have"
+                "{table} has no key for a copy: it needs a primary key that its replica identity \
+                 and the captured columns include"
             )),
             false => Ok(described),
         })
@@ -199,7 +199,7 @@ impl Store {
 
     /// Records the progress of a copy. Returns whether the copy continues.
     pub(super) async fn advance_copy(&self, copied: &Copied) -> Result<bool, Error> {
-        let what = "cannot say how far a copy is";
+        let what = "cannot record the progress of a copy";
         let rows = i64::try_from(copied.rows).unwrap_or(i64::MAX);
         let (copy, after) = (&copied.copy, copied.copy.after.as_deref());
         let values: [&dyn Parameter; 4] = [&copy.id, &rows, &after, &copied.is_last];
@@ -209,7 +209,7 @@ impl Store {
 
     /// Records why a copy is stopped.
     pub(crate) async fn fail_copy(&self, id: i64, problem: &str) -> Result<(), Error> {
-        let what = "cannot say why a copy does not go on";
+        let what = "cannot record why a copy failed";
         self.transaction(what, async {
             self.ask(what, FAIL, &[&id, &problem]).await.map(drop)
         })
@@ -222,7 +222,7 @@ impl Store {
         table: &TableName,
         filter: Option<&str>,
     ) -> Result<bool, Error> {
-        let what = "cannot begin the copy";
+        let what = "cannot start the copy";
         let values: [&dyn Parameter; 4] = [&self.name, &table.schema, &table.name, &filter];
         let rows = self
             .ask(what, include_str!("copy_begin.sql"), &values)

@@ -27,7 +27,10 @@ const SET_PATH: &str = "UPDATE posthaste.capture SET path = $3::text, indirect_s
 impl Store {
     /// Bytes of log after this place.
     pub(crate) async fn unconfirmed(&self, done: Lsn) -> Result<u64, Error> {
-        let (what, done) = ("cannot ask how much log is not confirmed", done.to_string());
+        let (what, done) = (
+            "cannot read how much log is not confirmed",
+            done.to_string(),
+        );
         let rows = self.ask(what, UNCONFIRMED, &[&done]).await?;
         let read = |row: &Row| row.try_get::<_, i64>(0);
         let bytes = rows.first().map_or(Ok(0), read).map_err(reading)?;
@@ -36,7 +39,7 @@ impl Store {
 
     /// The size of the tables of jobs in bytes.
     pub(crate) async fn stored(&self) -> Result<u64, Error> {
-        let what = "cannot ask how large the tables of jobs are";
+        let what = "cannot read the size of the job tables";
         let rows = self.ask(what, STORED, &[]).await?;
         let read = |row: &Row| row.try_get::<_, i64>(0);
         let bytes = rows.first().map_or(Ok(0), read).map_err(reading)?;
@@ -46,7 +49,7 @@ impl Store {
     /// How long the oldest job of a queue has waited for its relay; `None` if no job is left that
     /// the relay sends before new events.
     pub(crate) async fn backlog(&self, queue: &str) -> Result<Option<Duration>, Error> {
-        let what = "cannot ask which jobs are left";
+        let what = "cannot read which jobs are left";
         // A read may miss jobs whose segment moves meanwhile.
         loop {
             let place = self.reading_at().await?;
@@ -69,7 +72,7 @@ impl Store {
     }
 
     async fn reading_at(&self) -> Result<String, Error> {
-        let what = "cannot ask which jobs are left";
+        let what = "cannot read which jobs are left";
         let rows = self.ask(what, READING_AT, &[]).await?;
         let place = rows.first().map(|row| row.try_get(0)).transpose();
         Ok(place.map_err(reading)?.unwrap_or_default())

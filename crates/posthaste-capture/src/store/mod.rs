@@ -160,7 +160,7 @@ impl Store {
 
     /// The end of the log, after everything that this connection committed.
     pub(crate) async fn written(&self) -> Result<Lsn, Error> {
-        let what = "cannot ask where the log ends";
+        let what = "cannot read where the log ends";
         let rows = self.ask(what, WRITTEN, &[]).await?;
         let row = rows.first().ok_or_else(|| Error::lost(what))?;
         lsn(row, 0).map_err(reading)
@@ -173,7 +173,7 @@ impl Store {
         reader: &Reader,
         path: Option<&str>,
     ) -> Result<Option<Mark>, Error> {
-        let what = "cannot begin to run the capture";
+        let what = "cannot start the capture";
         self.transaction(what, async {
             self.ask(what, LOCK, &[&self.name]).await?;
             let values: [&dyn Parameter; 3] = [&self.name, &reader.runner, &path];
@@ -300,7 +300,7 @@ impl Store {
 
     /// Records why the capture is stopped.
     pub(crate) async fn stop(&self, reason: &str) -> Result<(), Error> {
-        let what = "cannot say that the capture has stopped";
+        let what = "cannot record that the capture has stopped";
         self.ask(what, STOP, &[&self.name, &reason]).await.map(drop)
     }
 

@@ -43,7 +43,7 @@ impl Store {
         begins: Lsn,
         tables: &[String],
     ) -> Result<(), Error> {
-        let what = "cannot begin the capture again";
+        let what = "cannot restart the capture";
         self.transaction(what, async {
             self.ask(what, super::LOCK, &[&self.name]).await?;
             let end = begins.to_string();
@@ -55,7 +55,7 @@ impl Store {
                     .newest_mark(was)
                     .await?
                     .map_or(begins, |mark| mark.done);
-                let reason = "it was begun again";
+                let reason = "the capture was restarted";
                 self.put_gap(was, from, Some(begins), reason, tables)
                     .await?;
             }
@@ -71,12 +71,12 @@ impl Store {
         position: Position,
         tables: &[String],
     ) -> Result<(), Error> {
-        let what = "cannot pass the change";
+        let what = "cannot skip the change";
         self.transaction(what, async {
             self.ask(what, super::LOCK, &[&self.name]).await?;
             let mark = self.newest_mark(epoch).await?.unwrap_or_default();
             if position <= mark.position {
-                return Err(Error::stopped(format!("{position} was passed before")));
+                return Err(Error::stopped(format!("{position} was already skipped")));
             }
             let reason = format!("the change at {position} was skipped");
             let at = position.commit;
@@ -98,7 +98,7 @@ impl Store {
     ) -> Result<(), Error> {
         let (begins, ends) = (begins.to_string(), ends.map(|end| end.to_string()));
         let values: [&dyn Parameter; 6] = [&epoch, &begins, &ends, &self.name, &reason, &tables];
-        self.ask("cannot write a gap", include_str!("put_gap.sql"), &values)
+        self.ask("cannot record a gap", include_str!("put_gap.sql"), &values)
             .await
             .map(drop)
     }

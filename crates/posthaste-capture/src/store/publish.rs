@@ -127,7 +127,7 @@ impl Store {
 
     /// Creates the publication, unless it would make statements of applications fail.
     pub(crate) async fn publish(&self, statement: &str, source: &Source) -> Result<(), Error> {
-        let what = "cannot make the publication";
+        let what = "cannot create the publication";
         self.transaction(what, async {
             self.run(what, statement).await?;
             if !matches!(source, Source::Tables(_)) {
@@ -146,7 +146,7 @@ impl Store {
 
     /// Creates the slot, and returns its place. Waits for open transactions.
     pub(crate) async fn create_slot(&self, slot: &str, is_failover: bool) -> Result<Lsn, Error> {
-        let what = "cannot make the slot";
+        let what = "cannot create the slot";
         let statement = self.slot_statement(slot, is_failover).await?;
         self.run_unbounded(what, &statement).await?;
         let made = self.slot(slot).await?;

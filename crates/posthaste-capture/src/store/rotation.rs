@@ -39,7 +39,7 @@ impl Store {
         if !is_mark_due {
             return Ok(());
         }
-        let what = "cannot turn to the other marks";
+        let what = "cannot switch to the other marks";
         let turned = self.transaction(what, async {
             self.run(what, LOCAL).await?;
             self.run(what, SHORT_LOCK).await?;

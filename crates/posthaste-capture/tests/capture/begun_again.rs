@@ -96,7 +96,7 @@ async fn invalidated_slots_are_gaps() {
                 .await;
         }
         let text = stopped(&world).await;
-        assert!(text.contains("given the slot up"), "{text}");
+        assert!(text.contains("invalidated the slot"), "{text}");
         outbox().begin(&world.database()).await.unwrap();
         world.sql("INSERT INTO outbox (payload) VALUES ('a')").await;
         world.catch_up(&outbox()).await.unwrap();

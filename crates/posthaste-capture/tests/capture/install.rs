@@ -80,7 +80,7 @@ async fn rejects_missing_unlogged_and_foreign_tables() {
     for (name, words) in [
         ("public.nothing", "no table"),
         ("public.loose", "not logged"),
-        ("public.seen", "no table"),
+        ("public.seen", "not a table"),
     ] {
         let text = refusal(&world, &tables(&[name])).await;
         assert!(text.contains(words), "{text}");

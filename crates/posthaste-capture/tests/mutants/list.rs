@@ -75,7 +75,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "        if self.events.is_empty() {\n            self.commit(end);",
             "        if self.events.is_empty() || BUG {\n            self.commit(end);",
         )],
-        test: "batch::tests::a_keepalive_passes_nothing_while_events_are_in_hand",
+        test: "batch::tests::keepalives_confirm_nothing_while_events_are_pending",
     },
     Mutant {
         name: "a mark is committed apart from its jobs",
@@ -157,7 +157,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "        let is_skipped = BUG && position.record <= self.marked.record;\n        \
              if position <= self.marked || is_skipped {\n            return Ok(Step::default());",
         )],
-        test: "assemble::tests::unmarked_events_come_again_and_marked_ones_do_not",
+        test: "assemble::tests::unmarked_events_are_repeated_and_marked_ones_are_not",
     },
     Mutant {
         name: "a slot ahead of the mark is accepted",
@@ -190,6 +190,6 @@ pub(super) const MUTANTS: &[Mutant] = &[
                 "            _ => self.confirmed = self.confirmed.max(done),",
             ),
         ],
-        test: "confirmation::tests::a_place_is_confirmed_once_the_stream_has_passed_its_mark",
+        test: "confirmation::tests::positions_are_confirmed_after_the_stream_passes_their_mark",
     },
 ];

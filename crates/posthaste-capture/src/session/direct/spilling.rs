@@ -86,7 +86,7 @@ impl Run<'_, '_> {
             let capture = &self.session.capture.name;
             tracing::warn!(
                 capture,
-                "a capture may spill no more: the server keeps its log"
+                "a capture may spill no more: the server retains its log"
             );
         }
         self.is_full = is_full;
