@@ -14,7 +14,7 @@ const whole = document.getElementById("all");
 const cells = new Map(all("[data-cell]").map((cell) => [cell.dataset.cell, cell]));
 const kept = new Set(["n", "wide", "state"]);
 const waiting = new Map();
-let state = "as it was when it loaded";
+let state = "as of page load";
 
 function showState() {
   if (!live) return;

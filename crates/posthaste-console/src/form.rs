@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_comes_back_as_a_page_wrote_it() {
+    fn names_round_trip_through_pages() {
         let name = "a=b&c\r\n\u{202e}\"";
         let mut text = url::form_urlencoded::Serializer::new(String::new());
         let text = text.append_pair("queue.exact", &crate::address::exact(name));
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_are_numbers_and_not_too_many() {
+    fn job_ids_are_numbers_and_bounded() {
         assert_eq!(
             Fields::parse(b"id=1&id=2").jobs().unwrap(),
             [JobId(1), JobId(2)]

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_a_page_get_the_prefix_and_its_texts_do_not() {
+    fn links_of_a_page_get_the_prefix_and_its_texts_do_not() {
         let html = "<body data-live=\"/events\"><a href=\"/\">href=&#34;/x&#34;</a>\
                     <button formaction=\"/jobs/cancel\"><input name=\"back\" value=\"/jobs\">\
                     <a href=\"#main\">";

@@ -86,7 +86,10 @@ pub fn router(pool: Pool, settings: Settings) -> Router {
         .route("/bulk", get(pages::bulk::preview).post(pages::bulk::begin))
         .route("/bulk/{id}", get(pages::bulk_action::show))
         .route("/bulk/{id}/stop", post(pages::bulk_action::stop))
-        .route("/bulk/{id}/go-on", post(pages::bulk_action::go_on))
+        .route(
+            "/bulk/{id}/continue",
+            post(pages::bulk_action::continue_action),
+        )
         .route("/bulk-actions", get(pages::bulk_action::list))
         .route("/events", get(pages::live::events))
         .route("/login", get(pages::login::show).post(pages::login::enter))

@@ -114,7 +114,7 @@ fn failed(action: &Action) -> Option<Verdict> {
     let error = action.last_error.as_ref()?;
     let jobs = counted(action.jobs, "job", "jobs");
     let what = format!("{} stopped after {jobs}.", action.kind.title());
-    let then = format!("{}. Continue or end it.", plain(error, 200));
+    let then = format!("{}. Continue or stop it.", plain(error, 200));
     let has_failed = action.progress == Progress::Failed;
     has_failed.then(|| of_action(action, Level::Warn, what, then))
 }
@@ -122,9 +122,9 @@ fn failed(action: &Action) -> Option<Verdict> {
 fn all_is_well(snapshot: &Snapshot) -> Verdict {
     let sums = snapshot.sums();
     let what = match sums.pending() {
-        0 => "Nothing is wrong: all jobs are completed.".to_owned(),
+        0 => "No problems: all jobs are completed.".to_owned(),
         _ => format!(
-            "Nothing is wrong: {} available, {} running, {} later.",
+            "No problems: {} available, {} running, {} in other states.",
             count(sums.available),
             count(sums.running),
             count(sums.pending() - sums.available - sums.running)

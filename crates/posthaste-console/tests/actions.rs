@@ -38,7 +38,7 @@ async fn a_queue_is_paused_and_resumed() {
 }
 
 #[tokio::test]
-async fn a_rate_is_set_changed_and_taken_away() {
+async fn rate_limits_are_set_changed_and_removed() {
     let database = database().await;
     let client = database.client().await.unwrap();
     enqueue(&client, "mail.send", "mail", "{}").await;
@@ -149,7 +149,7 @@ async fn done_at_once(console: &Console, fields: &[(&str, &str)]) -> String {
 }
 
 #[tokio::test]
-async fn a_filter_is_redriven_after_a_preview_that_counts() {
+async fn matching_jobs_are_redriven_after_a_counted_preview() {
     let database = database().await;
     let client = database.client().await.unwrap();
     for n in 0..7 {
@@ -195,7 +195,7 @@ async fn a_filter_is_redriven_after_a_preview_that_counts() {
 }
 
 #[tokio::test]
-async fn a_filter_is_retried_and_leaves_the_others_waiting() {
+async fn matching_jobs_are_retried_and_others_keep_waiting() {
     let database = database().await;
     let client = database.client().await.unwrap();
     let sql = "SELECT posthaste.enqueue(n, scheduled_at => now() + interval '1 day') \
@@ -213,7 +213,7 @@ async fn a_filter_is_retried_and_leaves_the_others_waiting() {
 }
 
 #[tokio::test]
-async fn a_filter_is_cancelled_wherever_its_jobs_wait_and_the_others_stay() {
+async fn matching_jobs_are_cancelled_in_every_state_and_others_stay() {
     let database = database().await;
     let client = database.client().await.unwrap();
     let sql = "INSERT INTO posthaste.job (name, queue, scheduled_at) \
@@ -292,7 +292,7 @@ async fn deleting_kept_jobs_asks_for_confirmation() {
 }
 
 #[tokio::test]
-async fn a_filter_of_kept_jobs_is_deleted_and_says_which_state_is_meant() {
+async fn matching_kept_jobs_are_deleted_if_a_state_is_named() {
     let database = database().await;
     let client = database.client().await.unwrap();
     for n in 0..5 {

@@ -88,7 +88,7 @@ async fn held_behind(console: &Console, path: &str, jobs: &str) -> String {
 }
 
 #[tokio::test]
-async fn ten_thousand_wrong_jobs_are_cancelled_while_no_worker_runs_and_one_sees_how_far_it_is() {
+async fn ten_thousand_jobs_are_cancelled_without_a_worker_and_with_progress() {
     let database = database().await;
     let client = database.client().await.unwrap();
     waiting(&client, "wrong", 10_000).await;
@@ -168,14 +168,14 @@ async fn stopped_bulk_actions_end_with_their_batch_and_can_resume() {
         number(&client, "SELECT count(*) FROM posthaste.dead").await,
         3_000
     );
-    console.act(&format!("{path}/go-on"), &[]).await;
+    console.act(&format!("{path}/continue"), &[]).await;
     let page = ended(&console, &path, "finished").await;
     assert_eq!(done(&page), "5,000");
     assert_eq!(
         number(&client, "SELECT count(*) FROM posthaste.dead").await,
         0
     );
-    let again = console.act(&format!("{path}/go-on"), &[]).await;
+    let again = console.act(&format!("{path}/continue"), &[]).await;
     assert!(console.page(&again).await.contains(">finished<"));
 }
 
@@ -237,7 +237,7 @@ async fn jobs_tried_since_are_not_retried_again() {
 }
 
 #[tokio::test]
-async fn rights_that_are_taken_away_midway_are_named_and_it_goes_on_once_they_are_back() {
+async fn revoked_rights_are_named_and_actions_resume_once_granted() {
     let database = database().await;
     let client = database.client().await.unwrap();
     dead(&client, "old", 3_000).await;
@@ -269,7 +269,7 @@ async fn rights_that_are_taken_away_midway_are_named_and_it_goes_on_once_they_ar
     );
     let give = "GRANT DELETE ON posthaste.dead TO posthaste_worker";
     client.batch_execute(give).await.unwrap();
-    console.act(&format!("{path}/go-on"), &[]).await;
+    console.act(&format!("{path}/continue"), &[]).await;
     assert_eq!(done(&ended(&console, &path, "finished").await), "3,000");
     let clear = format!("DROP OWNED BY \"{role}\"; DROP ROLE \"{role}\"");
     client.batch_execute(&clear).await.unwrap();
@@ -303,7 +303,7 @@ async fn filters_are_escaped_on_action_pages() {
 }
 
 #[tokio::test]
-async fn an_observer_sees_an_action_and_can_neither_begin_nor_stop_one() {
+async fn observers_see_actions_but_cannot_start_or_stop_them() {
     let database = database().await;
     let client = database.client().await.unwrap();
     enqueue(&client, "mail.send", "mail", "{}").await;
@@ -318,7 +318,7 @@ async fn an_observer_sees_an_action_and_can_neither_begin_nor_stop_one() {
         "{page}"
     );
     assert!(observer.page("/bulk-actions").await.contains("queue:mail"));
-    for path in ["/bulk", "/bulk/1/stop", "/bulk/1/go-on"] {
+    for path in ["/bulk", "/bulk/1/stop", "/bulk/1/continue"] {
         let answer = observer.post(path, &fields).await;
         assert_eq!(answer.status(), StatusCode::FORBIDDEN, "{path}");
     }

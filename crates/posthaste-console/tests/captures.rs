@@ -25,7 +25,7 @@ async fn is_paused(client: &Client) -> bool {
 }
 
 #[tokio::test]
-async fn captures_are_shown_with_their_state_and_lag_and_paused_and_resumed() {
+async fn captures_show_state_and_lag_and_are_paused_and_resumed() {
     let database = database().await;
     let client = database.client().await.unwrap();
     let console = console(&database).await;
@@ -69,7 +69,7 @@ async fn captures_are_shown_with_their_state_and_lag_and_paused_and_resumed() {
 }
 
 #[tokio::test]
-async fn gaps_are_shown_with_the_way_out_until_they_are_accepted() {
+async fn gaps_are_shown_with_a_remedy_until_accepted() {
     let database = database().await;
     let client = database.client().await.unwrap();
     installed(&client, "orders").await;
@@ -105,7 +105,7 @@ async fn gaps_are_shown_with_the_way_out_until_they_are_accepted() {
 }
 
 #[tokio::test]
-async fn observers_see_captures_and_change_none() {
+async fn observers_see_captures_but_cannot_change_them() {
     let database = database().await;
     let client = database.client().await.unwrap();
     installed(&client, "orders").await;

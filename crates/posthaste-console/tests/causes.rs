@@ -84,7 +84,7 @@ async fn causes_of_dead_jobs_are_counted_and_each_links_to_its_jobs() {
 }
 
 #[tokio::test]
-async fn causes_hide_secrets_and_name_what_they_leave_out() {
+async fn causes_hide_secrets_and_report_omissions() {
     let database = database().await;
     let client = database.client().await.unwrap();
     let error = "'password=hunter2' || n || ' <b>is wrong'";

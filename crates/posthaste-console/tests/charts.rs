@@ -80,7 +80,7 @@ async fn history_of_all_queues_and_of_one_is_drawn() {
 }
 
 #[tokio::test]
-async fn minutes_without_a_sample_are_a_gap_of_the_line() {
+async fn minutes_without_a_sample_are_gaps_in_the_line() {
     let database = database().await;
     let client = database.client().await.unwrap();
     sampled(&client, "mail", "g BETWEEN 20 AND 39").await;
@@ -94,7 +94,7 @@ async fn minutes_without_a_sample_are_a_gap_of_the_line() {
 }
 
 #[tokio::test]
-async fn a_store_that_began_to_count_anew_has_no_negative_rate() {
+async fn stores_with_reset_counters_have_no_negative_rate() {
     let database = database().await;
     let client = database.client().await.unwrap();
     sampled(&client, "mail", "false").await;

@@ -29,7 +29,7 @@ fn headers(all: &[(&'static str, &str)]) -> HeaderMap {
 }
 
 #[tokio::test]
-async fn a_form_of_another_site_is_refused_and_changes_nothing() {
+async fn cross_site_forms_are_refused_and_change_nothing() {
     let database = database().await;
     let client = database.client().await.unwrap();
     let id = enqueue(&client, "mail.send", "mail", "{}").await;
@@ -77,7 +77,7 @@ async fn rebound_host_names_are_rejected() {
 }
 
 #[tokio::test]
-async fn an_observer_sees_no_buttons_and_is_refused_every_action() {
+async fn observers_see_no_buttons_and_are_refused_every_action() {
     let database = database().await;
     let client = database.client().await.unwrap();
     let id = enqueue(&client, "mail.send", "mail", "{}")
@@ -248,7 +248,7 @@ async fn only_programs_may_act_without_a_same_origin_header() {
 }
 
 #[tokio::test]
-async fn every_answer_has_its_headers_and_a_nonce_of_its_own() {
+async fn every_response_has_security_headers_and_a_fresh_nonce() {
     let database = database().await;
     let console = console(&database).await;
     let mut nonces = Vec::new();
@@ -310,7 +310,7 @@ async fn every_answer_has_its_headers_and_a_nonce_of_its_own() {
 }
 
 #[tokio::test]
-async fn a_database_role_that_only_reads_gets_no_buttons_and_a_remedy() {
+async fn read_only_database_roles_get_a_remedy_instead_of_buttons() {
     let database = database().await;
     let client = database.client().await.unwrap();
     posthaste::grant_roles(&mut database.client().await.unwrap())

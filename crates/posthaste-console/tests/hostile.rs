@@ -122,7 +122,7 @@ async fn hostile_names_and_arguments_are_text_on_every_page() {
 }
 
 #[tokio::test]
-async fn arguments_of_a_mebibyte_are_cut_on_their_page_and_measured_in_the_list() {
+async fn large_arguments_are_truncated_on_their_page_and_sized_in_the_list() {
     let database = database().await;
     let client = database.client().await.unwrap();
     let kwargs = serde_json::json!({

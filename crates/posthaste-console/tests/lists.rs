@@ -48,7 +48,7 @@ async fn many(client: &Client, queue: &str, jobs: i32) -> BTreeSet<i64> {
 }
 
 #[tokio::test]
-async fn a_cursor_continues_through_all_jobs_and_shows_none_twice() {
+async fn cursors_visit_each_job_once() {
     let database = database().await;
     let client = database.client().await.unwrap();
     let mut jobs = many(&client, "mail", 120).await;
@@ -75,7 +75,7 @@ async fn a_cursor_continues_through_all_jobs_and_shows_none_twice() {
 }
 
 #[tokio::test]
-async fn given_up_jobs_are_listed_by_their_state_and_error_and_continued() {
+async fn failed_jobs_are_listed_by_state_and_error_across_pages() {
     let database = database().await;
     let client = database.client().await.unwrap();
     let mut dead = BTreeSet::new();
@@ -235,7 +235,7 @@ async fn limits_are_clamped_and_bad_cursors_rejected() {
 }
 
 #[tokio::test]
-async fn a_time_leaves_out_what_was_enqueued_or_given_up_before() {
+async fn times_exclude_jobs_enqueued_or_ended_earlier() {
     let database = database().await;
     let client = database.client().await.unwrap();
     let old = enqueue(&client, "old", "mail", "{}").await;
@@ -265,7 +265,7 @@ async fn a_time_leaves_out_what_was_enqueued_or_given_up_before() {
 }
 
 #[tokio::test]
-async fn lists_and_actions_take_beginnings_of_names_and_ends_of_times() {
+async fn lists_and_actions_accept_name_prefixes_and_end_times() {
     let database = database().await;
     let client = database.client().await.unwrap();
     for name in ["mail.send", "mail.bounce", "mail*", "mai_.x", "order"] {
@@ -305,7 +305,7 @@ async fn lists_and_actions_take_beginnings_of_names_and_ends_of_times() {
 }
 
 #[tokio::test]
-async fn completed_jobs_that_are_kept_are_listed_and_offer_no_action() {
+async fn kept_completed_jobs_are_listed_without_actions() {
     let database = database().await;
     let client = database.client().await.unwrap();
     let keep = "SELECT posthaste.keep('mail', '1 day')";

@@ -97,7 +97,7 @@ async fn one_database_read_serves_all_viewers() {
 }
 
 #[tokio::test]
-async fn figures_do_not_wait_for_a_worker_that_is_still_to_count_very_many_jobs() {
+async fn figures_do_not_wait_for_uncounted_jobs() {
     let database = database().await;
     let client = database.client().await.unwrap();
     support::lead(&client).await;

@@ -3,7 +3,7 @@
 use crate::support::{console, database, enqueue};
 
 #[tokio::test]
-async fn a_message_is_shown_once_and_stays_out_of_addresses() {
+async fn notices_are_shown_once_and_not_in_urls() {
     let database = database().await;
     let client = database.client().await.unwrap();
     let id = enqueue(&client, "mail.send", "mail", "{}")
@@ -28,7 +28,7 @@ async fn a_message_is_shown_once_and_stays_out_of_addresses() {
 }
 
 #[tokio::test]
-async fn jobs_that_were_cancelled_before_are_not_counted_again() {
+async fn already_cancelled_jobs_are_not_counted_again() {
     let database = database().await;
     let client = database.client().await.unwrap();
     let [one, other] = [
@@ -46,7 +46,7 @@ async fn jobs_that_were_cancelled_before_are_not_counted_again() {
 }
 
 #[tokio::test]
-async fn cookies_of_others_show_no_sentence() {
+async fn foreign_cookies_show_no_notice() {
     let database = database().await;
     let console = console(&database).await;
     for value in ["<b>.1", "cancel", "cancel.x", ".", "delete.-1"] {

@@ -7,7 +7,7 @@ use reqwest::StatusCode;
 use crate::support::{SOON, console, console_with, database, enqueue};
 
 #[tokio::test]
-async fn a_queue_keeps_done_jobs_for_as_long_as_it_is_told() {
+async fn completed_jobs_are_retained_for_the_configured_time() {
     let database = database().await;
     let client = database.client().await.unwrap();
     enqueue(&client, "mail.send", "mail", "{}").await;
@@ -57,7 +57,7 @@ async fn no_action_creates_a_queue_of_a_misspelled_name() {
 }
 
 #[tokio::test]
-async fn a_queue_is_drained_when_what_ran_has_ended_and_its_worker_is_shown_with_its_jobs() {
+async fn queues_are_drained_once_their_running_jobs_end() {
     let database = database().await;
     let client = database.client().await.unwrap();
     enqueue(&client, "slow", "mail", "{}").await;
@@ -101,7 +101,7 @@ async fn a_queue_is_drained_when_what_ran_has_ended_and_its_worker_is_shown_with
     worker.stop().await.unwrap();
     eventually(SOON, "the worker has ended in good order", async || {
         let page = console.page("/workers").await;
-        Ok(page.contains("No worker runs.") && page.contains("state idle\">stopped"))
+        Ok(page.contains("No worker is running.") && page.contains("state idle\">stopped"))
     })
     .await
     .unwrap();
@@ -112,7 +112,7 @@ async fn a_queue_is_drained_when_what_ran_has_ended_and_its_worker_is_shown_with
 }
 
 #[tokio::test]
-async fn settings_tell_versions_and_limits_and_no_secret() {
+async fn settings_show_versions_and_limits_but_no_secrets() {
     let database = database().await;
     let client = database.client().await.unwrap();
     let limited =

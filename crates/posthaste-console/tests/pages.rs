@@ -8,7 +8,7 @@ use reqwest::StatusCode;
 use crate::support::{self, console, database, enqueue, given_up};
 
 #[tokio::test]
-async fn an_empty_store_has_one_green_line_and_says_what_to_do_next() {
+async fn empty_stores_show_one_green_verdict_and_the_next_step() {
     let database = database().await;
     let console = console(&database).await;
     let page = console.page("/").await;
@@ -47,7 +47,7 @@ async fn every_page_names_the_environment() {
 }
 
 #[tokio::test]
-async fn a_filter_that_is_not_understood_selects_no_job() {
+async fn invalid_filters_select_no_job() {
     let database = database().await;
     let client = database.client().await.unwrap();
     enqueue(&client, "mail.send", "mail", "{}").await;
@@ -60,7 +60,7 @@ async fn a_filter_that_is_not_understood_selects_no_job() {
 }
 
 #[tokio::test]
-async fn the_overview_begins_with_what_is_wrong_and_since_when() {
+async fn the_overview_begins_with_problems_and_their_start() {
     let database = database().await;
     let client = database.client().await.unwrap();
     enqueue(&client, "mail.send", "mail", "{}").await;
@@ -206,7 +206,7 @@ async fn arguments_are_redacted_at_any_depth_and_no_search_finds_them() {
 }
 
 #[tokio::test]
-async fn an_observers_role_in_the_database_is_enough_to_read_every_page() {
+async fn the_observer_role_can_read_every_page() {
     let database = database().await;
     let mut client = database.client().await.unwrap();
     posthaste::grant_roles(&mut client).await.unwrap();
@@ -242,7 +242,7 @@ async fn an_observers_role_in_the_database_is_enough_to_read_every_page() {
     assert_eq!(refused.status(), StatusCode::FORBIDDEN);
     let body = refused.text().await.unwrap();
     assert!(
-        body.contains("the database role of the console may not do that"),
+        body.contains("the database role of the console lacks a right"),
         "{body}"
     );
 }

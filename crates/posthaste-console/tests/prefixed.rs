@@ -30,7 +30,7 @@ fn addresses(page: &str) -> impl Iterator<Item = String> {
 }
 
 #[tokio::test]
-async fn every_page_of_a_prefixed_console_leads_to_pages_under_the_prefix() {
+async fn links_of_a_prefixed_console_stay_under_the_prefix() {
     let database = database().await;
     let client = database.client().await.unwrap();
     enqueue(&client, "mail.send", "mail", r#"{"to": "href=\"/x\""}"#).await;
@@ -61,7 +61,7 @@ async fn every_page_of_a_prefixed_console_leads_to_pages_under_the_prefix() {
 }
 
 #[tokio::test]
-async fn actions_of_a_prefixed_console_lead_back_under_the_prefix() {
+async fn actions_of_a_prefixed_console_redirect_under_the_prefix() {
     let database = database().await;
     let client = database.client().await.unwrap();
     let id = enqueue(&client, "mail.send", "mail", "{}")

@@ -49,7 +49,7 @@ async fn status(http: &reqwest::Client, url: &str, headers: HeaderMap) -> (Statu
 }
 
 #[tokio::test]
-async fn a_name_counts_only_where_the_proxy_sends_one_and_only_one() {
+async fn proxied_requests_are_authenticated_by_exactly_one_name() {
     let database = database().await;
     let console = proxied(&database).await;
     let jobs = format!("{}/jobs", console.base);

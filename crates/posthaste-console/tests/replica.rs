@@ -6,7 +6,7 @@ use reqwest::StatusCode;
 use crate::support::{self, SOON, enqueue, given_up};
 
 #[tokio::test]
-async fn a_replica_is_read_and_refuses_every_action() {
+async fn replicas_are_readable_and_refuse_every_action() {
     let server = PgServer::start(PgVersion::any(), &[]).unwrap();
     let database = support::migrated(&server).await;
     let client = database.client().await.unwrap();
@@ -81,7 +81,7 @@ async fn a_replica_is_read_and_refuses_every_action() {
         "/captures/pause",
         "/bulk",
         "/bulk/1/stop",
-        "/bulk/1/go-on",
+        "/bulk/1/continue",
     ] {
         let answer = console.post(path, &fields).await;
         assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE, "{path}");

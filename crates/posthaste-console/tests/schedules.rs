@@ -98,7 +98,7 @@ pub async fn jobs_of(client: &Client, database: &TestDb) -> i64 {
 }
 
 #[tokio::test]
-async fn a_periodic_job_is_shown_and_run_once_beside_its_schedule() {
+async fn periodic_jobs_are_shown_and_run_once_beside_their_schedule() {
     let database = database().await;
     let client = database.client().await.unwrap();
     let console = console(&database).await;
@@ -131,7 +131,7 @@ async fn a_periodic_job_is_shown_and_run_once_beside_its_schedule() {
 }
 
 #[tokio::test]
-async fn a_periodic_job_that_cannot_be_read_is_shown_with_the_reason() {
+async fn unreadable_periodic_jobs_are_shown_with_the_reason() {
     let database = database().await;
     let client = database.client().await.unwrap();
     put(&client, "nightly", "2 hours").await;
@@ -145,7 +145,7 @@ async fn a_periodic_job_that_cannot_be_read_is_shown_with_the_reason() {
 }
 
 #[tokio::test]
-async fn a_periodic_job_that_is_off_comes_on_no_tick_until_it_is_switched_on() {
+async fn disabled_periodic_jobs_enqueue_nothing_until_enabled() {
     let database = database().await;
     let client = database.client().await.unwrap();
     put(&client, "off", "-1 minute").await;

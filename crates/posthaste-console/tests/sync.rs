@@ -97,7 +97,7 @@ async fn a_synced_table_shows_its_last_audit() {
 }
 
 #[tokio::test]
-async fn documents_of_one_user_are_shown_first_and_then_looked_at_again() {
+async fn documents_of_one_user_are_previewed_and_reindexed() {
     let database = database().await;
     let client = pages(&database).await;
     let console = console(&database).await;
@@ -131,7 +131,7 @@ async fn documents_of_one_user_are_shown_first_and_then_looked_at_again() {
 }
 
 #[tokio::test]
-async fn documents_are_chosen_by_ids_by_time_and_all_and_their_reindex_rests_and_is_cancelled() {
+async fn documents_are_reindexed_by_ids_time_or_all_paused_and_cancelled() {
     let database = database().await;
     let client = pages(&database).await;
     // All times of the console are in UTC, regardless of the database's time zone.

@@ -95,7 +95,7 @@ pub fn transfer(from: &str, to: &str, amount: i64) -> Vec<Effect> {
 }
 
 #[tokio::test]
-async fn without_a_search_server_the_page_says_how_to_name_one_and_with_one_that_none_is_open() {
+async fn the_page_explains_a_missing_search_server_and_an_empty_list() {
     let database = database().await;
     let console = console_with(&database, Settings::default()).await;
     let page = console.page("/two-phase").await;
@@ -172,7 +172,7 @@ async fn stuck(coordinator: &Arc<Coordinator>, index: &str) {
     .unwrap();
     let page = console.page("/two-phase").await;
     for part in [
-        "the document gone is not there",
+        "the document gone does not exist",
         "<code>posthaste two-phase open gone=0</code>",
         "the document alice ",
         "<code>posthaste two-phase balance alice</code>",
@@ -251,8 +251,7 @@ async fn long_lists_of_transactions_are_truncated_with_a_notice() {
 }
 
 #[tokio::test]
-async fn a_search_server_that_does_not_answer_delays_a_page_by_two_seconds_and_is_left_alone_then()
-{
+async fn unresponsive_search_servers_delay_one_page_by_two_seconds() {
     let _ = rustls::crypto::ring::default_provider().install_default();
     // It accepts connections and requests, and never answers.
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

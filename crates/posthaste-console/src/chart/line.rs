@@ -88,14 +88,14 @@ mod tests {
     }
 
     #[test]
-    fn a_line_goes_from_left_to_right_and_up() {
+    fn lines_run_from_left_to_right_and_up() {
         assert_eq!(path(&[]), "");
         let drawn = path(&[(0, Some(0.0)), (60, Some(5.0)), (120, Some(10.0))]);
         assert_eq!(drawn, "M0.0 100.0L60.0 50.0L120.0 0.0");
     }
 
     #[test]
-    fn points_with_a_sample_missing_between_them_are_not_joined() {
+    fn points_around_a_missing_sample_are_not_joined() {
         let drawn = path(&[(0, Some(1.0)), (60, Some(1.0)), (300, Some(2.0))]);
         assert_eq!(drawn, "M0.0 90.0L60.0 90.0M300.0 80.0h0");
         let drawn = path(&[(0, Some(1.0)), (300, Some(2.0)), (360, Some(2.0))]);
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_is_not_known_is_not_drawn() {
+    fn unknown_values_are_not_drawn() {
         let drawn = path(&[(0, Some(1.0)), (60, None), (120, Some(1.0)), (180, None)]);
         assert_eq!(drawn, "M0.0 90.0h0M120.0 90.0h0");
         assert_eq!(path(&[(60, None)]), "");
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_drawn_outside_of_the_chart() {
+    fn lines_stay_within_the_chart() {
         assert_eq!(path(&[(-60, Some(1.0))]), "");
         let drawn = path(&[(600, Some(99.0)), (660, Some(-1.0))]);
         assert_eq!(drawn, "M600.0 0.0L600.0 100.0");

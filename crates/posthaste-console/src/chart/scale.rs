@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_scale_ends_at_a_round_value_that_nothing_exceeds() {
+    fn scales_end_at_a_round_value_above_all_others() {
         let tops = [0.0, 1.0, 3.2, 41.0, 212.0, 9_000.0].map(|most| top(Unit::PerSecond, most));
         assert_eq!(tops, [1.0, 1.0, 4.0, 60.0, 400.0, 10_000.0]);
         assert_eq!(top(Unit::Jobs, 0.0), 2.0);
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn large_figures_are_short_on_a_scale() {
+    fn large_numbers_are_abbreviated_on_scales() {
         let at = [0.0, 1.0, 0.5, 9_000.0, 20_000.0, 4e6].map(|at| label(Unit::PerSecond, at));
         assert_eq!(at, ["0", "1", "0.5", "9,000", "20 k", "4 M"]);
         assert_eq!(label(Unit::Seconds, 0.0), "0 s");

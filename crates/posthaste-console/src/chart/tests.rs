@@ -30,7 +30,7 @@ fn line<'a>(charts: &'a Charts, name: &str) -> &'a ChartLine {
 }
 
 #[test]
-fn totals_become_jobs_a_second_and_waits_a_mean() {
+fn totals_become_rates_and_waits_become_means() {
     let samples: Vec<Sample> = (0..=60).map(sample).collect();
     let charts = charts(&samples);
     let come = line(&charts, "enqueued");
@@ -85,7 +85,7 @@ fn late_reports_make_no_negative_rates() {
 }
 
 #[test]
-fn samples_in_one_moment_or_out_of_order_make_no_rate() {
+fn simultaneous_and_unordered_samples_make_no_rate() {
     let samples = [sample(50), sample(50), sample(40), sample(60)];
     let charts = charts(&samples);
     let most = &line(&charts, "enqueued").most;
@@ -93,7 +93,7 @@ fn samples_in_one_moment_or_out_of_order_make_no_rate() {
 }
 
 #[test]
-fn one_sample_is_no_chart_yet() {
+fn a_single_sample_makes_no_chart() {
     assert!(charts(&[]).all.is_empty());
     assert!(charts(&[sample(60)]).all.is_empty());
 }

@@ -5,7 +5,7 @@ fn read(typed: &str) -> Result<Filter, String> {
 }
 
 #[test]
-fn a_filter_is_read_back_as_it_was() {
+fn filters_round_trip() {
     let typed = r#"queue:mail state:retrying name:"a b" tag:"" error:"re\"f:u\\sed" text:7
                    key:"a b*" priority:-7 worker:3 since:11:30 until:2026-11-24 id:4"#;
     let filter = read(typed).unwrap();
@@ -19,7 +19,7 @@ fn a_filter_is_read_back_as_it_was() {
 }
 
 #[test]
-fn a_cause_is_a_whole_error_in_which_a_number_sign_stands_for_any_text() {
+fn causes_match_whole_errors_with_number_signs_as_wildcards() {
     let filter = read(r#"cause:"row # of 50% \"x\" is missing""#).unwrap();
     let pattern = filter.error_pattern();
     assert_eq!(pattern.as_deref(), Some("row % of 50\\% \"x\" is missing"));
@@ -36,7 +36,7 @@ fn stored_filters_keep_their_meaning_over_time() {
 }
 
 #[test]
-fn a_word_alone_is_a_name_and_a_number_alone_is_a_job() {
+fn bare_words_are_names_and_bare_numbers_are_job_ids() {
     assert_eq!(
         read("mail.send").unwrap().name.as_deref(),
         Some("mail.send")
@@ -61,7 +61,7 @@ fn filter_errors_name_the_word() {
 }
 
 #[test]
-fn a_pattern_stands_for_what_was_typed_and_a_shell_reads_options_back() {
+fn patterns_match_the_typed_text_and_options_survive_a_shell() {
     let filter = read(r#"error:"50%_\\" queue:"it's""#).unwrap();
     assert_eq!(filter.error_pattern().as_deref(), Some("%50\\%\\_\\\\%"));
     assert!(
@@ -72,7 +72,7 @@ fn a_pattern_stands_for_what_was_typed_and_a_shell_reads_options_back() {
 }
 
 #[test]
-fn a_star_at_the_end_of_a_name_stands_for_any_text() {
+fn trailing_stars_match_any_text() {
     let filter = read("name:mail_* tag:a queue:50%* key:c* priority:5 until:2026-11-24").unwrap();
     let patterns = filter.name_patterns().map(Option::unwrap);
     assert_eq!(patterns, ["50\\%%", "mail\\_%", "a", "c%"]);

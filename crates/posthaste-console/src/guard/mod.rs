@@ -88,7 +88,7 @@ pub(crate) async fn authenticate(
         Fault::new(
             StatusCode::GATEWAY_TIMEOUT,
             "the database does not answer",
-            "The action may have been done anyway: check before you try again.",
+            "The action may have taken effect: check before you try again.",
         )
         .into_response()
     })

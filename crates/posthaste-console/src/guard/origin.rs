@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn another_site_is_distinguished_from_ours() {
+    fn foreign_origins_are_distinguished_from_our_own() {
         let is = |all: &[(&'static str, &str)]| is_same(&headers(all));
         assert!(is(&[("sec-fetch-site", "same-origin")]));
         assert!(is(&[("origin", "http://a:80"), ("host", "a:80")]));

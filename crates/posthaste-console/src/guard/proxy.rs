@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_counts_from_the_proxy_alone() {
+    fn user_names_count_only_from_the_proxy() {
         assert_eq!(of(Some("10.1.2.3"), &[b" ada "]), Ok("ada".to_owned()));
         let mapped = of(Some("::ffff:10.1.2.3"), &["Jos\u{e9}".as_bytes()]);
         assert_eq!(mapped, Ok("Jos\u{e9}".to_owned()));

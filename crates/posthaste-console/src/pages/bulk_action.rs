@@ -45,7 +45,7 @@ impl One {
         self.is(Progress::Running) && self.stopped_by.is_none() || self.is(Progress::Failed)
     }
 
-    fn may_go_on(&self) -> bool {
+    fn may_continue(&self) -> bool {
         self.is(Progress::Stopped) || self.is(Progress::Failed)
     }
 }
@@ -116,15 +116,15 @@ pub(crate) async fn stop(
     Ok(Redirect::to(&address::bulk(action.id)).into_response())
 }
 
-pub(crate) async fn go_on(
+pub(crate) async fn continue_action(
     State(app): State<Arc<App>>,
     visit: Visit,
     Path(id): Path<String>,
 ) -> Result<Response, Fault> {
     check_may_act(&app, &visit).await?;
     let action = find_action(&app, &id).await?;
-    let gone_on = store::go_on_with_action(&app.pool, action.id, app.driver.me()).await;
-    audit::log(&visit, "go on", &action.on(), gone_on.map(|_| 0))?;
+    let continued = store::continue_action(&app.pool, action.id, app.driver.me()).await;
+    audit::log(&visit, "continue", &action.on(), continued.map(|_| 0))?;
     app.driver.begin();
     app.driver.wake();
     app.driver.wait_for(action.id).await;

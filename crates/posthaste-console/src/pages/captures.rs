@@ -115,7 +115,7 @@ fn row(one: &Overview) -> Row {
 
 fn copy(one: &Overview) -> String {
     match (&one.copy_problem, one.copied_rows) {
-        (Some(problem), _) => format!("a copy does not go on: {}", words::plain(problem, 300)),
+        (Some(problem), _) => format!("a copy failed: {}", words::plain(problem, 300)),
         (None, Some(rows)) => {
             let about = words::counted(one.copy_rows.unwrap_or(0), "row", "rows");
             format!("{} of about {about} copied", words::count(rows))

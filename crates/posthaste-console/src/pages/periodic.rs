@@ -108,14 +108,14 @@ fn row(one: &store::Periodic, now: Timestamp, secrets: &Redactor) -> Row {
             .map_or_else(|| "–".to_owned(), |at| words::time(at, now)),
         queue: match &one.queue {
             Some(queue) => words::plain(queue, 60),
-            None => "by its route".to_owned(),
+            None => "by posthaste.route".to_owned(),
         },
         tag: words::plain(&one.tag, 40),
         arguments: arguments(one.kwargs.as_deref(), secrets),
         missed: match one.missed.as_str() {
-            "all" => "each comes",
-            "none" => "none comes",
-            _ => "the last comes",
+            "all" => "run all",
+            "none" => "run none",
+            _ => "run the last",
         },
         state,
         class,

@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_says_what_was_chosen() {
+    fn the_command_has_the_selected_options() {
         let of = |reindex: Reindex| command("page", &reindex);
         assert_eq!(of(Reindex::default()), "posthaste sync reindex page --all");
         let one = Reindex {

@@ -92,9 +92,9 @@ fn console(app: &App) -> Vec<Fact> {
     let mut facts = vec![
         ("Version", env!("CARGO_PKG_VERSION").to_owned()),
         ("Role", role),
-        ("Lets in", access),
-        ("Hides arguments called", redacted.join(", ")),
-        ("or with the word", settings.redacted_words.join(", ")),
+        ("Access", access),
+        ("Redacted arguments", redacted.join(", ")),
+        ("Redacted words", settings.redacted_words.join(", ")),
         (
             "Connections",
             format!("{} at most", app.pool.status().max_size),
@@ -118,12 +118,12 @@ fn database(figures: &Figures, installed: &store::Installed) -> Vec<Fact> {
     let sees = if server.sees_sessions {
         "yes"
     } else {
-        "no: GRANT pg_read_all_stats to its role"
+        "no: GRANT pg_read_all_stats TO its role"
     };
     vec![
         ("Database", words::plain(&server.database, 80)),
         ("Postgres", words::plain(&server.version, 80)),
-        ("It is", role.to_owned()),
+        ("Server role", role.to_owned()),
         ("Sees other sessions", sees.to_owned()),
         (
             "Failed attempts are kept for",
@@ -148,7 +148,7 @@ fn log(log: &store::Log, behind: i64) -> Vec<Fact> {
         ("Overflow", segments(log.overflow)),
         ("Scheduled", segments(log.scheduled)),
         ("Blocked", state.to_owned()),
-        ("It fills", words::bytes(log.bytes)),
-        ("Kept jobs fill", words::bytes(log.dead_bytes)),
+        ("Size", words::bytes(log.bytes)),
+        ("Size of kept jobs", words::bytes(log.dead_bytes)),
     ]
 }

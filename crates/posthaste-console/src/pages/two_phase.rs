@@ -109,7 +109,7 @@ fn row(id: &str, record: &Result<Record, String>, now: Timestamp) -> Row {
                 attempts: record.attempts.unwrap_or_default().to_string(),
                 next: match seconds(record.next_attempt_at.as_deref(), now) {
                     None => "–".to_owned(),
-                    Some(ago) if ago > 0.0 => format!("due for {}", words::age(ago)),
+                    Some(ago) if ago > 0.0 => format!("overdue by {}", words::age(ago)),
                     Some(ago) => format!("in {}", words::age(-ago)),
                 },
                 blockers: Vec::new(),

@@ -14,7 +14,7 @@ fn shown(json: &str) -> String {
 }
 
 #[test]
-fn values_of_secret_keys_are_left_out_at_any_depth_and_whatever_they_are() {
+fn values_of_secret_keys_are_redacted_at_any_depth_and_of_any_type() {
     let json = r#"{"a": [{"API-Key": "x"}, {"b": {"userPassword": {"c": ["x", "}"]}}}], "d": 1}"#;
     let left = r#"{"a": [{"API-Key": ***}, {"b": {"userPassword": ***}}], "d": 1}"#;
     assert_eq!(shown(json), left);
@@ -31,7 +31,7 @@ fn values_of_secret_keys_are_left_out_at_any_depth_and_whatever_they_are() {
 }
 
 #[test]
-fn a_key_in_other_letters_and_a_secret_in_a_text_of_json_are_left_out() {
+fn secret_keys_are_redacted_in_any_case_and_within_json_strings() {
     assert_eq!(
         shown(r#"{"\u0070ASS\"word": "x"}"#),
         r#"{"\u0070ASS\"word": "x"}"#
@@ -45,7 +45,7 @@ fn a_key_in_other_letters_and_a_secret_in_a_text_of_json_are_left_out() {
 }
 
 #[test]
-fn a_secret_named_by_a_neighbour_is_left_out() {
+fn values_named_by_a_sibling_are_redacted() {
     for (json, left) in [
         (
             r#"{"a": {"name": "password", "value": "x"}, "value": 1}"#,
@@ -76,7 +76,7 @@ fn secrets_within_texts_are_hidden_at_any_depth_of_quotes() {
 }
 
 #[test]
-fn numbers_stay_as_they_are_and_lines_are_indented() {
+fn numbers_are_unchanged_and_lines_are_indented() {
     let json = r#"{"n": 129.00, "big": 123456789012345678901234567890, "e": {}, "l": [1, []]}"#;
     let (pieces, redacted) = secrets().indented(json);
     assert_eq!(redacted, 0);

@@ -38,7 +38,7 @@ pub(crate) async fn begin_action(
         .await?;
     let next = rows.first();
     let next =
-        next.ok_or_else(|| StoreError::Failed("the database answered nothing".to_owned()))?;
+        next.ok_or_else(|| StoreError::Failed("the database returned nothing".to_owned()))?;
     let (id, at_work): (i32, i64) = (next.try_get("id")?, next.try_get("running")?);
     if at_work >= AT_WORK {
         let what = format!("{at_work} actions are running: wait for one, or stop one");
@@ -175,7 +175,7 @@ pub(crate) async fn stop_action(
 }
 
 /// Continues an action that was stopped or failed. `None` if it was neither.
-pub(crate) async fn go_on_with_action(
+pub(crate) async fn continue_action(
     pool: &Pool,
     id: i32,
     me: Uuid,

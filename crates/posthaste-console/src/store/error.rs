@@ -18,7 +18,7 @@ pub(crate) enum StoreError {
     #[error("the schema of posthaste does not match this console: {0}")]
     Schema(String),
     /// The role of the connection lacks a right.
-    #[error("the database role of the console may not do that: {0}")]
+    #[error("the database role of the console lacks a right: {0}")]
     Denied(String),
     /// The request is invalid.
     #[error("{0}")]

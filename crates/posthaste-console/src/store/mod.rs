@@ -17,8 +17,8 @@ mod tables;
 mod workers;
 
 pub(crate) use bulk::{
-    Begun, action, actions, advance, begin_action, begin_batch, due_actions, fail_action,
-    go_on_with_action, stop_action,
+    Begun, action, actions, advance, begin_action, begin_batch, continue_action, due_actions,
+    fail_action, stop_action,
 };
 pub(crate) use bulk_jobs::{being_cancelled, next_kept, quarantined, tried_since};
 pub(crate) use captures::{accept_gap, gaps, pause_capture};

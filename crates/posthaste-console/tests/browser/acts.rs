@@ -5,7 +5,7 @@ use crate::support::{console, database, enqueue, given_up};
 use crate::{destinations, schedules, sync};
 
 #[tokio::test]
-async fn jobs_that_are_selected_are_retried_cancelled_redriven_and_deleted_by_clicks() {
+async fn clicks_retry_cancel_redrive_and_delete_selected_jobs() {
     let database = database().await;
     let client = database.client().await.unwrap();
     let console = console(&database).await;
@@ -49,7 +49,7 @@ async fn jobs_that_are_selected_are_retried_cancelled_redriven_and_deleted_by_cl
 }
 
 #[tokio::test]
-async fn all_that_match_a_filter_are_shown_first_and_then_acted_on_by_clicks() {
+async fn clicks_act_on_all_matching_jobs_after_a_preview() {
     let database = database().await;
     let client = database.client().await.unwrap();
     let console = console(&database).await;
@@ -97,7 +97,7 @@ async fn all_that_match_a_filter_are_shown_first_and_then_acted_on_by_clicks() {
 }
 
 #[tokio::test]
-async fn queues_are_paused_resumed_limited_told_to_keep_and_drained_by_clicks() {
+async fn clicks_pause_resume_limit_retain_and_drain_queues() {
     let database = database().await;
     let client = database.client().await.unwrap();
     enqueue(&client, "mail.send", "mail", "{}").await;
@@ -145,7 +145,7 @@ async fn queues_are_paused_resumed_limited_told_to_keep_and_drained_by_clicks() 
 }
 
 #[tokio::test]
-async fn schedules_are_run_and_switched_and_an_index_is_looked_at_again_by_clicks() {
+async fn clicks_run_and_switch_schedules_and_reindex() {
     let database = database().await;
     let client = sync::pages(&database).await;
     schedules::put(&client, "nightly", "2 hours").await;

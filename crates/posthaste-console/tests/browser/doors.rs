@@ -47,7 +47,7 @@ async fn a_token_session_lasts_until_sign_out() {
 }
 
 #[tokio::test]
-async fn an_observer_has_no_button_that_acts() {
+async fn observers_have_no_action_buttons() {
     let store = Store::full().await;
     let console = console_with(&store.database, Settings::default()).await;
     let Some(window) = Window::open(&console, "an observer in a browser").await else {

@@ -8,7 +8,7 @@ const AVAILABLE: &str = "document.querySelector('[data-cell=\"queue.mail.availab
                          .textContent.trim()";
 
 #[tokio::test]
-async fn figures_change_by_themselves_and_the_page_stays() {
+async fn figures_update_without_reloading_the_page() {
     let database = database().await;
     let client = database.client().await.unwrap();
     enqueue(&client, "mail.send", "mail", "{}").await;
@@ -56,7 +56,7 @@ const COUNTS: &str = "(() => { window.opens = window.closes = 0; \
       document.dispatchEvent(new Event('visibilitychange')); }; return true; })()";
 
 #[tokio::test]
-async fn a_hidden_page_holds_no_connection_and_is_live_again_when_shown() {
+async fn hidden_pages_disconnect_and_reconnect_when_shown() {
     let database = database().await;
     let client = database.client().await.unwrap();
     enqueue(&client, "mail.send", "mail", "{}").await;
@@ -81,7 +81,7 @@ async fn a_hidden_page_holds_no_connection_and_is_live_again_when_shown() {
 }
 
 #[tokio::test]
-async fn going_through_many_pages_waits_for_none() {
+async fn browsing_many_pages_never_waits() {
     let database = database().await;
     let console = console(&database).await;
     let test = "many pages in a browser";
@@ -102,7 +102,7 @@ async fn going_through_many_pages_waits_for_none() {
 }
 
 #[tokio::test]
-async fn nothing_moves_while_something_is_selected_and_what_came_is_shown_afterwards() {
+async fn rows_stay_while_one_is_selected_and_update_afterwards() {
     let database = database().await;
     let client = database.client().await.unwrap();
     let id = enqueue(&client, "mail.send", "mail", "{}").await;

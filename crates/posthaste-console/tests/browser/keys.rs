@@ -84,7 +84,7 @@ async fn jobs_are_found_opened_selected_retried_and_cancelled_by_keys() {
 }
 
 #[tokio::test]
-async fn queues_and_schedules_are_switched_by_keys_and_keys_are_shown_by_one() {
+async fn keys_switch_queues_and_schedules_and_list_the_keys() {
     let database = database().await;
     let client = database.client().await.unwrap();
     enqueue(&client, "mail.send", "mail", "{}").await;

@@ -27,7 +27,7 @@ fn shown() -> Vec<String> {
 }
 
 #[test]
-fn the_pictures_of_the_guide_are_there_and_weigh_little() {
+fn the_guides_pictures_exist_and_are_small() {
     let shown = shown();
     assert!(shown.len() > 3, "{shown:?}");
     for name in shown {

@@ -4,7 +4,7 @@ use super::kit::Window;
 use crate::support::{console, database, enqueue, given_up};
 
 #[tokio::test]
-async fn without_a_script_pages_are_read_and_actions_work() {
+async fn pages_and_actions_work_without_scripts() {
     let database = database().await;
     let client = database.client().await.unwrap();
     let id = enqueue(&client, "mail.send", "mail", "{}").await;
@@ -16,7 +16,7 @@ async fn without_a_script_pages_are_read_and_actions_work() {
     };
     window.has_no_script().await;
     window.go("/").await;
-    assert_eq!(window.text("#live").await, "as it was when it loaded");
+    assert_eq!(window.text("#live").await, "as of page load");
     assert!(
         window
             .text("#verdicts")

@@ -58,7 +58,7 @@ CREATE TRIGGER note AFTER UPDATE ON posthaste.bulk_action
 const LATER: &str = "UPDATE posthaste.bulk_action SET driven_until = now() - interval '1 s'";
 
 #[tokio::test]
-async fn another_console_goes_on_where_one_was_killed_and_no_job_counts_twice() {
+async fn another_console_resumes_a_killed_ones_action_without_double_counting() {
     let database = database().await;
     let client = database.client().await.unwrap();
     client.batch_execute(NOTED).await.unwrap();
@@ -112,7 +112,7 @@ async fn one_of_two_consoles_adopts_an_orphaned_action() {
 }
 
 #[tokio::test]
-async fn a_copy_of_a_database_does_not_go_on_by_itself() {
+async fn copied_databases_do_not_resume_actions() {
     let database = database().await;
     let client = database.client().await.unwrap();
     dead(&client, "old", 10).await;
@@ -133,12 +133,12 @@ async fn a_copy_of_a_database_does_not_go_on_by_itself() {
         10
     );
     console.act("/bulk/1/stop", &[]).await;
-    console.act("/bulk/1/go-on", &[]).await;
+    console.act("/bulk/1/continue", &[]).await;
     assert_eq!(done(&ended(&console, "/bulk/1", "finished").await), "10");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_console_that_stands_still_amid_a_batch_loses_its_locks() {
+async fn a_console_stalled_during_a_batch_loses_its_locks() {
     let database = database().await;
     let client = database.client().await.unwrap();
     waiting(&client, "wrong", 100).await;
