@@ -11,10 +11,10 @@ use crate::connect::Address;
 use crate::file::{self, FILE, Wanted};
 use crate::terminal::Terminal;
 
-/// Which captures, of which file.
+/// Captures of a file.
 #[derive(clap::Args)]
 pub(crate) struct WhichCaptures {
-    /// The captures; without any, all of the file
+    /// Names of captures (default: all in the file)
     #[arg(value_name = "CAPTURE")]
     captures: Vec<String>,
 
@@ -22,10 +22,10 @@ pub(crate) struct WhichCaptures {
     config: Config,
 }
 
-/// Which file is read, as typed.
+/// The option for the file.
 #[derive(clap::Args)]
 pub(crate) struct Config {
-    /// The file that describes captures
+    /// File that defines captures
     #[arg(long, value_name = "FILE", default_value = FILE)]
     config: PathBuf,
 }

@@ -157,13 +157,13 @@ fn refusal(error: &posthaste::Error) -> Option<&tokio_postgres::Error> {
 fn remedy(error: &tokio_postgres::Error) -> &'static str {
     match io_kind(error) {
         Some(io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound) => {
-            "Start it, or leave DATABASE_URL unset to let posthaste run its own."
+            "Start it, or unset DATABASE_URL to use a private Postgres."
         }
         _ if message(error).contains("certificate") => {
-            "Name the file of its authority in SSL_CERT_FILE or by sslrootcert, \
-             or ask for less than sslmode=verify-full."
+            "Set SSL_CERT_FILE or sslrootcert to the file of its certificate authority, or use a \
+             weaker sslmode than verify-full."
         }
-        _ => "Correct DATABASE_URL, or leave it unset to let posthaste run its own.",
+        _ => "Correct DATABASE_URL, or unset it to use a private Postgres.",
     }
 }
 

@@ -7,26 +7,26 @@ use anyhow::Context as _;
 use crate::connect::Address;
 use crate::local_postgres::{Absent, FOLDER, LocalPostgres, QuickStop};
 
-/// Where a command's database comes from, as typed.
+/// Options for the database of a command.
 #[derive(clap::Args)]
 pub(crate) struct Choice {
-    /// The database; without it posthaste runs a private Postgres in .posthaste/
+    /// URL of the database (default: a private Postgres in .posthaste/)
     #[arg(
         long,
         global = true,
         env = "DATABASE_URL",
         hide_env_values = true,
         value_name = "URL",
-        help_heading = "Everywhere"
+        help_heading = "Global options"
     )]
     database_url: Option<String>,
 
-    /// The bin directory of the Postgres to run privately
+    /// Directory of the programs of the private Postgres
     #[arg(
         long,
         global = true,
         env = "POSTHASTE_PG_BIN",
-        help_heading = "Everywhere",
+        help_heading = "Global options",
         value_name = "DIRECTORY"
     )]
     pg_bin: Option<PathBuf>,

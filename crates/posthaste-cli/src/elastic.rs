@@ -11,11 +11,11 @@ use serde_json::Value;
 use crate::failure;
 use crate::file::{self, FILE, TWO_PHASE};
 
-/// Where documents and transactions are, as typed.
+/// Options for the server of documents and transactions.
 #[derive(clap::Args)]
 pub(crate) struct ServerUrl {
-    /// Elasticsearch or OpenSearch, such as https://user:password@host:9200; else [two_phase] of
-    /// posthaste.toml says it
+    /// URL of Elasticsearch or OpenSearch, such as https://user:password@host:9200 (default: from
+    /// [two_phase] in posthaste.toml)
     #[arg(
         long,
         global = true,
@@ -25,17 +25,16 @@ pub(crate) struct ServerUrl {
     )]
     elastic: Option<String>,
 
-    /// The index of the documents; 'documents' unless the file says otherwise
+    /// Index of the documents (default: from the file, or 'documents')
     // Commands have positional documents: clap derives the name of an argument from its field.
     #[arg(long = "documents", global = true, value_name = "INDEX")]
     documents_index: Option<String>,
 
-    /// The index of the transactions; 'transactions' unless the file says otherwise
+    /// Index of the transactions (default: from the file, or 'transactions')
     #[arg(long = "transactions", global = true, value_name = "INDEX")]
     transactions_index: Option<String>,
 
-    /// The file with [two_phase]: elastic, api_key, documents, transactions; for the console
-    /// [console] too; posthaste.toml unless you name another
+    /// File with [two_phase], and with [console] for the console (default: posthaste.toml)
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
 }

@@ -194,6 +194,16 @@ mod tests {
                 "not done",
                 "again for",
                 "lull",
+                "given many times",
+                "unless given",
+                "unless you",
+                "this often",
+                "so many",
+                "goes on",
+                "go on",
+                "whom",
+                "anew",
+                "stands",
             ] {
                 assert!(!help.contains(odd), "{words}: {odd}: {help}");
             }

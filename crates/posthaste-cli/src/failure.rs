@@ -179,8 +179,8 @@ fn remedy(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
         }
         if *code == SqlState::INSUFFICIENT_PRIVILEGE {
             return Some(format!(
-                "Postgres refused: {}. Its owner or a superuser can grant that ('posthaste doctor' \
-                 says what is lacking), or connect as another user.",
+                "Postgres refused: {}. Have its owner or a superuser grant the right ('posthaste \
+                 doctor' lists missing rights), or connect as another user.",
                 redact(refusal.message())
             ));
         }

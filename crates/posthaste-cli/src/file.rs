@@ -154,7 +154,7 @@ pub(crate) fn parse(text: &str, wanted: Wanted<'_>) -> anyhow::Result<File> {
         let mut known = read.tables.iter();
         if let Some(other) = known.find(|other| other.shares_index_with(&table)) {
             let other = other.name();
-            bail!("syncs {other} and {name} have the same index. Give each one of its own.");
+            bail!("syncs {other} and {name} have the same index. Give each sync a separate index.");
         }
         read.tables.push(table);
     }
@@ -185,8 +185,8 @@ fn require_routes(routes: &[(String, Settings)], wanted: Wanted<'_>) -> anyhow::
             .unwrap_or(name);
         if let Some(other) = queues.insert(queue, name) {
             bail!(
-                "routes {other} and {name} both relay the queue {queue}. Give each a queue of its \
-                 own."
+                "routes {other} and {name} both relay the queue {queue}. Give each route a \
+                 separate queue."
             );
         }
     }

@@ -22,30 +22,30 @@ const CONCURRENCY: u16 = 32;
 /// The default queue.
 const QUEUE: &str = "default";
 
-/// Which queues are worked on, and which of their jobs go where.
+/// Options for queues and the handlers of their jobs.
 #[derive(clap::Args)]
 pub(crate) struct Handlers {
-    /// Work on this queue, and run this many of its jobs at once, 32 unless given; without any, on
-    /// the queue default. May be given many times
+    /// Serve this queue, and run at most N of its jobs at once (repeatable; default: the queue
+    /// default, with N = 32)
     #[arg(long = "queue", value_name = "NAME[=N]", value_parser = queue)]
     queues: Vec<(String, u16)>,
 
-    /// Run a command for each job of this name (mail.* stands for all that begin with mail.). It
-    /// reads the arguments as JSON from its standard input; exit code 0 completes the job, 65
-    /// discards it, after any other it is tried again. May be given many times
+    /// Run a command for each job of this name; mail.* matches all names that begin with mail.
+    /// (repeatable). The command reads the arguments as JSON from standard input. Exit code 0
+    /// completes the job, 65 discards it, any other code retries it
     #[arg(long = "exec", value_name = "NAME=COMMAND", value_parser = assignment)]
     commands: Vec<(String, String)>,
 
-    /// Post each job of this name to an address, its arguments as JSON. May be given many times
+    /// Send each job of this name to a URL by POST, with the arguments as JSON (repeatable)
     #[arg(long = "http", value_name = "NAME=URL", value_parser = assignment)]
     addresses: Vec<(String, String)>,
 
-    /// Sign what is posted (Standard Webhooks) with the secrets in this file, one per line; without
-    /// a file, with those of POSTHASTE_WEBHOOK_SECRET
+    /// Sign requests (Standard Webhooks) with the secrets in this file, one per line (default: the
+    /// secrets in POSTHASTE_WEBHOOK_SECRET)
     #[arg(long, value_name = "FILE", requires = "addresses")]
     secret_file: Option<PathBuf>,
 
-    /// Give a command or a request this long
+    /// Time limit for a command or a request
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = between(1, 86_400))]
     time_limit: Duration,
 }
@@ -79,7 +79,7 @@ impl Handlers {
         }
         let line = format!(
             "{who} needs a handler. Give --exec NAME=COMMAND, which runs a command for each job of \
-             this name, or --http NAME=URL, which posts each job there; '*' is every name."
+             this name, or --http NAME=URL, which posts each job there; '*' matches every name."
         );
         Err(Ended { code: USAGE, line }.into())
     }
@@ -199,7 +199,7 @@ fn queue(text: &str) -> Result<(String, u16), String> {
 fn assignment(text: &str) -> Result<(String, String), String> {
     let (pattern, target) = text.split_once('=').unwrap_or((text, ""));
     if pattern.is_empty() || target.trim().is_empty() {
-        return Err("write NAME=HANDLER: a job name and what handles it".to_owned());
+        return Err("write NAME=HANDLER: a job name and its handler".to_owned());
     }
     if pattern.trim_end_matches('*').contains('*') || pattern.ends_with("**") {
         return Err(format!(

@@ -57,7 +57,7 @@ impl LocalPostgres {
         let home = Home::in_current_directory()?;
         if absent == Absent::Refuse && !home.exists() {
             bail!(
-                "no database: DATABASE_URL is not set, and no private Postgres was made here. \
+                "no database: DATABASE_URL is not set, and no private Postgres was created here. \
                  Set it, or run 'posthaste up' in this folder first."
             );
         }
@@ -151,8 +151,8 @@ impl LocalPostgres {
         }
         let log = self.home.log();
         anyhow::anyhow!(
-            "the private Postgres ended. Its reason is in {}. Run the same command again to start \
-             it.",
+            "the private Postgres exited; see {} for the reason. Run the same command again to \
+             start it.",
             log.display()
         )
     }

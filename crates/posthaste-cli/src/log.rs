@@ -38,7 +38,7 @@ pub(crate) fn begin(
         "" => EnvFilter::new(FILTER),
         wanted => match EnvFilter::try_new(wanted) {
             Ok(filter) => filter,
-            Err(error) => bail!("POSTHASTE_LOG cannot be understood: {error}"),
+            Err(error) => bail!("POSTHASTE_LOG is invalid: {error}"),
         },
     };
     let lines = match format {

@@ -20,7 +20,7 @@ impl Format {
         Ok(match variable("POSTHASTE_LOG_FORMAT")?.as_str() {
             "" | "text" => Self::Text,
             "json" => Self::Json,
-            _ => bail!("POSTHASTE_LOG_FORMAT is 'text' or 'json'"),
+            _ => bail!("POSTHASTE_LOG_FORMAT must be 'text' or 'json'"),
         })
     }
 }

@@ -59,10 +59,10 @@ use signals::Signals;
 use terminal::Terminal;
 
 /// The exit codes; docs/reference/cli.md lists them too.
-const EXIT_CODES: &str = "Exit codes: 0 done; 1 failed, and a line on standard error says why; \
-                          2 arguments that could not be understood; 3 doctor, alerts --once or an \
-                          audit found something wrong, sync run --once left documents out, or \
-                          capture gaps found some.";
+const EXIT_CODES: &str = "Exit codes: 0 success; 1 failure, with the reason on standard error; \
+                          2 invalid arguments; 3 problems found by doctor, an audit, \
+                          alerts --once, txwatch --once or capture gaps, or documents left out \
+                          by sync run --once.";
 
 /// A Postgres job queue and transactional outbox.
 #[derive(Parser)]
@@ -71,8 +71,8 @@ struct Arguments {
     #[command(flatten)]
     database: Choice,
 
-    /// Print results as JSON: one document, or a line for each event
-    #[arg(long, global = true, help_heading = "Everywhere")]
+    /// Print results as JSON: one document, or one line per event
+    #[arg(long, global = true, help_heading = "Global options")]
     json: bool,
 
     #[command(subcommand)]

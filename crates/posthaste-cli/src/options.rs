@@ -19,7 +19,7 @@ pub(crate) fn between(
 ) -> impl Fn(&str) -> Result<Duration, String> + Clone + Send + Sync + 'static {
     move |text| match duration(text)? {
         time if (least..=most).contains(&time.as_secs()) => Ok(time),
-        _ => Err(format!("it must be from {least} to {most} seconds")),
+        _ => Err(format!("must be from {least} to {most} seconds")),
     }
 }
 
@@ -54,7 +54,7 @@ pub(crate) fn per_second(text: &str) -> Result<u32, String> {
     u32::try_from(i64::from(number) / seconds)
         .ok()
         .filter(|number| *number > 0)
-        .ok_or_else(|| "it must be at least one a second".to_owned())
+        .ok_or_else(|| "must be at least 1 per second".to_owned())
 }
 
 #[cfg(test)]

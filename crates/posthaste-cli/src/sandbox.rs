@@ -94,7 +94,7 @@ pub(crate) async fn relay(
 }
 
 fn begin(terminal: &Terminal) -> anyhow::Result<()> {
-    let text = "sandbox: these lines show what would run or be sent; nothing is; Ctrl-C stops";
+    let text = "sandbox: printing what would run or be sent, without doing it; Ctrl-C stops";
     terminal.event("sandbox", text, &serde_json::json!({}))
 }
 

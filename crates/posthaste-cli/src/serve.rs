@@ -101,7 +101,7 @@ async fn answer(
             let peer = peer.ip();
             tracing::debug!(%peer, %error, "a TLS handshake failed");
         }
-        Err(_) => tracing::debug!(peer = %peer.ip(), "a TLS handshake did not end in time"),
+        Err(_) => tracing::debug!(peer = %peer.ip(), "a TLS handshake timed out"),
     }
 }
 

@@ -70,7 +70,7 @@ impl Signals {
     pub(crate) fn fail_if_signalled(&self) -> anyhow::Result<()> {
         anyhow::ensure!(
             !self.stop.is_cancelled(),
-            "stopped before everything was done."
+            "stopped before everything was complete."
         );
         Ok(())
     }

@@ -53,8 +53,8 @@ pub(crate) async fn require(address: &Address) -> anyhow::Result<()> {
     match refusal(address).await? {
         None => Ok(()),
         Some(SiteRefusal { reason, .. }) => bail!(
-            "{reason}: nothing is sent from here until 'posthaste adopt' takes the store over, or \
-             [site] names this site alike"
+            "{reason}: nothing is sent from here until 'posthaste adopt' takes over the store, or \
+             [site] sets the name of its owner"
         ),
     }
 }
@@ -71,7 +71,7 @@ fn named(file: &Path) -> anyhow::Result<Option<String>> {
     let name = table.remove("name");
     let name = match table.keys().next() {
         Some(unknown) => Err(anyhow::anyhow!(
-            "{unknown}: is not known here; there is name"
+            "{unknown}: is not a setting; the only setting is name"
         )),
         None => read(name),
     };
@@ -94,7 +94,7 @@ mod tests {
             ("[site]\nname = \"\"", "name: must be a string"),
             (
                 "[site]\nnam = \"x\"",
-                "nam: is not known here; there is name",
+                "nam: is not a setting; the only setting is name",
             ),
         ] {
             std::fs::write(&file, text).unwrap();

@@ -19,10 +19,11 @@ use crate::terminal::{Terminal, escape_name};
 /// Connections for rows, and for an index in Postgres.
 const CONNECTIONS: usize = 4;
 
-/// Which file is read, as typed.
+/// The option for the file.
 #[derive(clap::Args)]
 pub(crate) struct Config {
-    /// The file that describes synced tables; posthaste.toml, or else what 'posthaste demo' wrote
+    /// File that defines synced tables (default: posthaste.toml, or the file written by 'posthaste
+    /// demo')
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }
@@ -145,7 +146,7 @@ pub(crate) fn open(table: &Synced, address: &Address, access: Access) -> anyhow:
     let other = match table.index_database() {
         Some(url) => {
             let other = Address::parse(url)
-                .with_context(|| format!("sync {}: index, in the place of", table.name()))?;
+                .with_context(|| format!("sync {}: index, in the position of", table.name()))?;
             other.pool(CONNECTIONS)?
         }
         None => pool.clone(),
@@ -207,8 +208,8 @@ pub(crate) async fn is_installed(client: &Client, table: &Synced) -> anyhow::Res
     if row.try_get::<_, Option<bool>>(1)? == Some(false) {
         let prepared: String = row.try_get(0)?;
         bail!(
-            "sync {name}: its triggers are on {}, and not on {wanted}. Where that took its name: \
-             SELECT posthaste.unsync_table('{name}'), then 'posthaste sync install'.",
+            "sync {name}: its triggers are on {}, not on {wanted}. If {wanted} replaced that \
+             table, run SELECT posthaste.unsync_table('{name}'), then 'posthaste sync install'.",
             escape_name(&prepared)
         );
     }

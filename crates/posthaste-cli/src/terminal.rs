@@ -130,7 +130,7 @@ impl Terminal {
 
     /// Fails with a usage error if JSON is requested from a command without JSON results.
     pub(crate) fn refuse_json(&self, why: &str) -> anyhow::Result<()> {
-        let line = format!("{why}: leave --json out.");
+        let line = format!("{why}: omit --json.");
         match self.json {
             true => Err(Ended { code: USAGE, line }.into()),
             false => Ok(()),

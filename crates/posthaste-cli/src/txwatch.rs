@@ -168,7 +168,7 @@ impl Supervisor {
             .find(|one| one.name() == decision.seen.server);
         match (&self.recorder, server.and_then(Server::client)) {
             (Some(recorder), Some(client)) => act::execute_step(recorder, client, decision).await,
-            _ => Outcome::Failed("another process acts, or a connection is lost".to_owned()),
+            _ => Outcome::Failed("another process acts, or a connection was lost".to_owned()),
         }
     }
 

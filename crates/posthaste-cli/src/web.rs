@@ -33,64 +33,63 @@ const SHORTEST_TOKEN: usize = 16;
 /// The default header in which an authenticating proxy names the user.
 const USER_HEADER: &str = "X-Forwarded-User";
 
-/// How it is served, as typed or as a file says it.
+/// Options of the web server, from the command line or a file.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct Options {
-    /// Serve it at this address, 127.0.0.1:8088 unless you say otherwise; one that other machines
-    /// reach needs --token-file or --trust-proxy, and TLS or --without-tls
+    /// Serve at this address (default: 127.0.0.1:8088). An address that other machines can reach
+    /// requires --token-file or --trust-proxy, and TLS or --without-tls
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
 
-    /// Let people act: pause, retry, cancel, redrive, delete and re-index; the database's user
-    /// needs the rights
+    /// Allow actions: pause, retry, cancel, redrive, delete and re-index; the database user must
+    /// have the rights
     #[arg(long)]
     operate: bool,
 
-    /// Ask for the token in this file before showing anything
+    /// Require the token in this file
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
 
-    /// Let in whom a proxy names that asks from this address or network, such as 10.0.0.7 or
-    /// 10.20.0.0/16, and nobody else. May be given many times
+    /// Accept only requests from a proxy at this address or network, such as 10.0.0.7 or
+    /// 10.20.0.0/16, which must authenticate users (repeatable)
     #[arg(long, value_name = "CIDR")]
     trust_proxy: Vec<Network>,
 
-    /// The header in which the proxy says who asks; X-Forwarded-User unless you say otherwise. The
-    /// proxy must not pass on one that it was sent
+    /// Header in which the proxy names the user (default: X-Forwarded-User). The proxy must not
+    /// forward this header from clients
     #[arg(long, value_name = "HEADER")]
     user_header: Option<HeaderName>,
 
-    /// Let this user, as named by the proxy, make changes; all others are read-only. May be given
-    /// many times
+    /// Allow this user, as named by the proxy, to make changes; all others are read-only
+    /// (repeatable)
     #[arg(long, value_name = "NAME")]
     operator: Vec<String>,
 
-    /// Serve it over TLS, with the certificate and its chain in this file; one that changes is
-    /// read again
+    /// Serve over TLS with the certificate chain in this file; a changed file is reloaded
     #[arg(long, value_name = "FILE")]
     tls_cert: Option<PathBuf>,
 
-    /// The private key of the certificate
+    /// Private key of the certificate
     #[arg(long, value_name = "FILE")]
     tls_key: Option<PathBuf>,
 
-    /// Serve other machines without TLS, because a proxy in front of it does that
+    /// Serve other machines without TLS, because a proxy terminates TLS
     #[arg(long)]
     without_tls: bool,
 
-    /// Hide arguments whose keys contain this too. May be given many times
+    /// Also hide arguments whose keys contain this text (repeatable)
     #[arg(long, value_name = "KEY")]
     redact: Vec<String>,
 
-    /// Show this on every page, such as production or staging
+    /// Name shown on every page, such as production or staging
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
 
-    /// Serve it under this path, such as /posthaste, for a proxy that leads from there to it
+    /// Serve under this path, such as /posthaste, from which a proxy forwards requests
     #[arg(long, value_name = "PATH")]
     path_prefix: Option<PathPrefix>,
 
-    /// They stand in a file, where names are spelled otherwise.
+    /// Whether the options come from a file, where names are spelled differently.
     #[arg(skip)]
     is_of_file: bool,
 }
@@ -181,7 +180,7 @@ impl Options {
         if !is_safe {
             bail!(
                 "{} can be reached from other machines: give {} or {}, and {} with {}, or {} if a \
-                 proxy before it speaks TLS; or listen at 127.0.0.1.",
+                 proxy terminates TLS; or listen at 127.0.0.1.",
                 self.address(),
                 of("token-file"),
                 of("trust-proxy"),

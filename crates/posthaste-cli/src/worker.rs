@@ -78,17 +78,17 @@ impl Settings {
 /// How long a worker waits for others, and others for it.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct StopGrace {
-    /// Give running jobs this long to end after the first signal
+    /// Time for running jobs to finish after the first signal
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
     grace: Duration,
 
-    /// Count a worker as dead when it has sent no heartbeat for this long; give the same to all
+    /// Time without a heartbeat after which a worker counts as dead; must be the same for all
     /// workers of a database
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = between(2, 86_400))]
     rescue_after: Duration,
 
-    /// Look for jobs ten times a second instead of being notified: where DATABASE_URL leads to a
-    /// pooler in transaction mode, or sessions are few
+    /// Poll for jobs ten times a second instead of using notifications; for a pooler in transaction
+    /// mode, or to save a session
     #[arg(long)]
     no_notify: bool,
 }

@@ -259,7 +259,7 @@ async fn a_table_copy_is_started_followed_cancelled_and_restarted() -> anyhow::R
     assert!(begun.contains("public.outbox: 0 of about "), "{begun}");
     let twice = world.stage.run_on(&world.database, &copy).await?;
     assert_eq!(twice.code, Some(1), "{twice:?}");
-    assert!(twice.err.contains("goes on already"), "{twice:?}");
+    assert!(twice.err.contains("is already in progress"), "{twice:?}");
     let cancelled = world.good(&[&copy[..], &["--cancel"]].concat()).await?;
     assert!(cancelled.contains(": cancelled at "), "{cancelled}");
     world.good(&["capture", "run", "--once"]).await?;

@@ -23,7 +23,7 @@ async fn unreachable_servers_are_reported_in_one_line_with_a_remedy() -> anyhow:
             line,
             format!(
                 "error: cannot connect to Postgres at 127.0.0.1:{port}: connection refused. Start \
-                 it, or leave DATABASE_URL unset to let posthaste run its own."
+                 it, or unset DATABASE_URL to use a private Postgres."
             )
         );
     }
@@ -227,8 +227,8 @@ async fn a_missing_database_url_explains_the_options() -> anyhow::Result<()> {
     ] {
         assert_eq!(
             stage.run(arguments).await?.failure()?,
-            "error: no database: DATABASE_URL is not set, and no private Postgres was made here. \
-             Set it, or run 'posthaste up' in this folder first."
+            "error: no database: DATABASE_URL is not set, and no private Postgres was created \
+             here. Set it, or run 'posthaste up' in this folder first."
         );
     }
     let unset = stage.run_with_url("", &["status"]).await?.failure()?;
@@ -302,9 +302,9 @@ async fn help_separates_the_demo_from_real_commands() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let help = stage.run(&["--help"]).await?.good()?;
     for (command, about) in [
-        ("up", "Run everything for your own jobs"),
-        ("demo", "Show posthaste on real input"),
-        ("work", "Run jobs with commands or over HTTP"),
+        ("up", "Run everything: a private Postgres"),
+        ("demo", "Run posthaste on real input"),
+        ("work", "Run jobs with commands (--exec) or HTTP requests"),
     ] {
         let mut lines = help.lines().map(str::trim);
         let line = lines.find(|line| line.split(' ').next() == Some(command));
@@ -321,12 +321,10 @@ async fn exit_codes_match_the_help_and_the_docs() -> anyhow::Result<()> {
     let help = stage.run(&["--help"]).await?.good()?;
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/cli.md");
     let page = std::fs::read_to_string(page)?;
-    for (code, words) in [(0, "done"), (1, "failed"), (2, "arguments"), (3, "doctor")] {
-        assert!(help.contains(&format!("{code} {words}")), "{help}");
-        assert!(
-            page.contains(&format!("| {code} | ")),
-            "{code} is not on the page"
-        );
+    let meanings = ["success", "failure", "invalid", "problems"];
+    for (code, meaning) in meanings.iter().enumerate() {
+        assert!(help.contains(&format!("{code} {meaning}")), "{help}");
+        assert!(page.contains(&format!("| {code} | ")), "{code} is missing");
     }
     assert_eq!(
         stage.run(&["doctor", "--older-than", "long"]).await?.code,

@@ -42,7 +42,7 @@ async fn every_command_rejects_an_unadopted_copy() -> anyhow::Result<()> {
     assert!(line.contains("posthaste adopt"), "{line}");
     eventually(BOUND, "it is not ready, and says why", async || {
         let (status, output) = got(&root, "/ready").await?;
-        Ok(status == 503 && output.contains("works this store, not"))
+        Ok(status == 503 && output.contains("owns this store, not"))
     })
     .await?;
     for command in ["status", "doctor"] {

@@ -236,7 +236,7 @@ async fn doctor_reports_store_problems() -> anyhow::Result<()> {
         .batch_execute("INSERT INTO posthaste.leader (worker, until) VALUES (1, 'infinity')")
         .await?;
     let fine = stage.run_with_url(db.url(), &["doctor"]).await?;
-    assert_eq!(fine.good()?.trim(), "nothing is wrong");
+    assert_eq!(fine.good()?.trim(), "no problems found");
 
     // The promoter ran while the clock was an hour ahead.
     let tell = |ahead: &str| {

@@ -310,7 +310,7 @@ async fn rejects_a_worker_without_handlers_naming_the_option() -> anyhow::Result
         let output = stage.run(arguments).await?;
         let line = "error: posthaste work needs a handler. Give --exec NAME=COMMAND, which runs a \
                     command for each job of this name, or --http NAME=URL, which posts each job \
-                    there; '*' is every name.";
+                    there; '*' matches every name.";
         assert_eq!((output.code, output.err.as_str()), (Some(2), line));
     }
     Ok(())

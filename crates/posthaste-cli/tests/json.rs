@@ -142,7 +142,7 @@ impl Runs {
             output.code == Some(2) && output.out.is_empty(),
             "{output:?}"
         );
-        ensure!(output.err.contains("leave --json out"), "{output:?}");
+        ensure!(output.err.contains("omit --json"), "{output:?}");
         let kind = "refused";
         self.saw(
             item,
@@ -329,7 +329,7 @@ async fn two_phase(runs: &mut Runs) -> anyhow::Result<()> {
     let rent = "rent --transfer alice bob 9";
     runs.ends("two-phase create", rent).await?;
     runs.ends("two-phase list", "").await?;
-    runs.ends("two-phase list --unmoved", "0s").await?;
+    runs.ends("two-phase list --stuck-for", "0s").await?;
     runs.ends("two-phase show", "rent").await?;
     let due = "--older-than 0s";
     runs.ends("two-phase recover --once", due).await?;

@@ -121,12 +121,12 @@ async fn invalid_log_settings_fail_at_startup() -> anyhow::Result<()> {
         (
             "POSTHASTE_LOG_FORMAT",
             "jsn",
-            "error: POSTHASTE_LOG_FORMAT is 'text' or 'json'",
+            "error: POSTHASTE_LOG_FORMAT must be 'text' or 'json'",
         ),
         (
             "POSTHASTE_LOG",
             "posthaste=loud",
-            "error: POSTHASTE_LOG cannot be understood: ",
+            "error: POSTHASTE_LOG is invalid: ",
         ),
     ] {
         let output = run(name, value, &status).await?;

@@ -182,9 +182,9 @@ async fn queues_are_paused_resumed_and_limited() -> anyhow::Result<()> {
     let run = async |arguments: &[&str]| stage.run_on(&database, arguments).await;
     for (arguments, expected) in [
         (["queues", "pause", "mail"], "queue mail is paused"),
-        (["queues", "pause", "mail"], "queue mail was paused already"),
+        (["queues", "pause", "mail"], "queue mail is already paused"),
         (["queues", "resume", "mail"], "queue mail is resumed"),
-        (["queues", "resume", "mail"], "queue mail was not paused"),
+        (["queues", "resume", "mail"], "queue mail is not paused"),
     ] {
         assert_eq!(run(&arguments).await?.good()?.trim(), expected);
     }

@@ -254,8 +254,8 @@ async fn the_private_server_supports_the_newest_version() -> anyhow::Result<()> 
     assert_eq!(
         line,
         format!(
-            "error: the private database here was made by Postgres 18, and --pg-bin {} is Postgres \
-             15. Point it at Postgres 18.",
+            "error: the private database here was created by Postgres 18, but --pg-bin {} is \
+             Postgres 15. Point it at Postgres 18.",
             older.display()
         )
     );
@@ -271,8 +271,8 @@ async fn folders_without_server_programs_are_reported() -> anyhow::Result<()> {
         .failure()?;
     assert_eq!(
         line,
-        "error: --pg-bin /nowhere holds no Postgres: postgres and initdb are missing. \
-         Point it at the bin directory of one."
+        "error: --pg-bin /nowhere contains no Postgres: postgres and initdb are missing. \
+         Set it to the bin directory of a Postgres."
     );
     let mut command = stage.command(&["migrate"]);
     command.env("PATH", "/nowhere");

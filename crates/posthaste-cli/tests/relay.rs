@@ -90,7 +90,7 @@ async fn routes_to_unread_receiver_queues_are_reported() -> anyhow::Result<()> {
     let mut relay = relay(&stage, &database).await?;
     enqueue(&database.client().await?, 3).await?;
     let output = relay
-        .error_line("no worker reads this queue", BOUND)
+        .error_line("no worker of the receiver reads this queue", BOUND)
         .await?;
     assert!(output.contains("queue=\"default\""), "{output}");
     relay.terminate()?;

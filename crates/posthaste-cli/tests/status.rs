@@ -12,10 +12,7 @@ async fn status_counts_jobs_by_queue_and_state() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let database = stage::database().await?;
     let nothing = stage.run_on(&database, &["status"]).await?.good()?;
-    assert_eq!(
-        nothing,
-        "no jobs: everything that was enqueued is completed"
-    );
+    assert_eq!(nothing, "no jobs: all enqueued jobs are completed");
     for arguments in [
         &["jobs", "enqueue", "a", "--queue", "mail"][..],
         &[

@@ -194,7 +194,7 @@ async fn an_interrupted_demo_fails_if_verification_was_requested() -> anyhow::Re
     let stderr = child.stderr();
     assert_eq!(
         stderr.last().map(String::as_str),
-        Some("error: stopped before the proof. Run the same command again to continue.")
+        Some("error: stopped before the comparison. Run the same command again to continue.")
     );
     Ok(())
 }

@@ -301,7 +301,7 @@ async fn missing_prerequisites_are_reported_with_a_remedy() -> anyhow::Result<()
     let document = format!("{written}document = {{ title = 'nosuch' }}\n");
     stage.write("posthaste.toml", &document)?;
     let installed = stage.run_on(&database, &["sync", "install"]).await?;
-    let expected = "sync pages: the document of the first row cannot be made: ";
+    let expected = "sync pages: the document of the first row cannot be built: ";
     assert!(installed.err.contains(expected), "{installed:?}");
     assert!(installed.err.contains("no column nosuch"), "{installed:?}");
     stage.write("posthaste.toml", &written)?;
@@ -312,7 +312,7 @@ async fn missing_prerequisites_are_reported_with_a_remedy() -> anyhow::Result<()
         "{no_index}"
     );
     let nothing = failure(&["sync", "reindex", "pages"]).await?;
-    assert!(nothing.contains("choose documents: --all"), "{nothing}");
+    assert!(nothing.contains("select documents: --all"), "{nothing}");
     let unknown = failure(&["sync", "audit", "books"]).await?;
     assert_eq!(unknown, "error: no sync is named books; the file has pages");
     client

@@ -37,7 +37,7 @@ async fn tls_is_used_when_offered_and_verified_when_required() -> anyhow::Result
         format!("error: cannot connect to Postgres at {address}: invalid peer certificate: ");
     assert!(unknown.starts_with(&start), "{unknown}");
     assert!(
-        unknown.contains("Name the file of its authority in SSL_CERT_FILE"),
+        unknown.contains("Set SSL_CERT_FILE or sslrootcert"),
         "{unknown}"
     );
     let mut command = stage.command(&["status"]);

@@ -314,22 +314,20 @@ async fn keys_select_and_sort_but_change_queues_only_with_operate() -> anyhow::R
     reader.press(b"j", "> mail").await?;
     reader.press(b"\x1b[B", "> later").await?;
     reader.press(b"k", "> mail").await?;
-    reader.press(b"p", "start it with --operate").await?;
+    reader.press(b"p", "start with --operate").await?;
     reader.press(b"ssss", "by name").await?;
-    reader.press(b" ", "held").await?;
-    reader.press(b"?", "pause and continue updates").await?;
+    reader.press(b" ", "updates paused").await?;
+    reader.press(b"?", "pause and resume updates").await?;
     assert_eq!(number(&client, paused).await?, 0, "read-only");
     reader.quit().await?;
 
     let options = ["--every", "1h", "--operate"];
     let mut operates = Screen::start(&stage, &database, RUN, &options)?;
-    operates.press(b"p", "choose a queue first").await?;
+    operates.press(b"p", "select a queue first").await?;
     operates.press(b"j", "> mail").await?;
     operates.press(b"p", "queue mail is paused").await?;
     assert_eq!(number(&client, paused).await?, 1);
-    operates
-        .press(b"p", "queue mail was paused already")
-        .await?;
+    operates.press(b"p", "queue mail is already paused").await?;
     operates.press(b"r", "queue mail is resumed").await?;
     assert_eq!(number(&client, paused).await?, 0);
     operates.quit().await

@@ -100,7 +100,7 @@ async fn harmless_transactions_are_reported_as_such() -> anyhow::Result<()> {
     for _ in 0..2 {
         let (_, pass) = once(&stage, &db, &[]).await?;
         let findings = texts(&pass, "findings");
-        assert!(findings[0].contains("it keeps no rows"), "{pass}");
+        assert!(findings[0].contains("it retains no rows"), "{pass}");
     }
     idle.batch_execute("COMMIT").await?;
     Ok(())

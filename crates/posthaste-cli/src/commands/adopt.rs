@@ -7,14 +7,14 @@ use crate::database::Database;
 use crate::site;
 use crate::terminal::Terminal;
 
-/// Take over a copy of another site's database, so that this site's workers work it from now on
+/// Take over a copy of another site's database, so that the workers of this site run its jobs
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// End all jobs that wait there, so that none of the other site's runs here
+    /// Discard all unfinished jobs of the other site instead of running them here
     #[arg(long)]
     discard: bool,
 
-    /// Do it also while a worker lives
+    /// Adopt even if a worker is running
     #[arg(long)]
     force: bool,
 }

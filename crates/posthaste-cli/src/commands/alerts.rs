@@ -19,18 +19,18 @@ use crate::signals::Signals;
 use crate::terminal::{Terminal, escape_control};
 use crate::thresholds;
 
-/// Report when an error or warning of posthaste doctor begins, and when it ends
+/// Report when an error or warning of 'posthaste doctor' begins and when it ends
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     scope: Scope,
 
-    /// Enqueue a job `posthaste.alert` in this queue for each alert that begins or ends: a route
-    /// takes it to mail or a webhook. Needs the role posthaste_worker
+    /// Enqueue a job posthaste.alert in this queue for each alert that begins or ends; a route can
+    /// send it by mail or to a webhook. Requires the role posthaste_worker
     #[arg(long, value_name = "QUEUE")]
     notify: Option<String>,
 
-    /// Watch for as long as --lasting says, then end: exit code 3 if an alert fires then
+    /// Watch for the time of --lasting, then exit; exit code 3 if an alert is firing
     #[arg(long)]
     once: bool,
 }

@@ -12,8 +12,8 @@ use crate::database::Database;
 use crate::signals::Signals;
 use crate::terminal::Terminal;
 
-/// Send committed rows and messages, as jobs or directly, as posthaste.toml says: install, run,
-/// inspect, repair
+/// Capture committed rows and messages and send them, as jobs or directly, as configured in
+/// posthaste.toml
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]

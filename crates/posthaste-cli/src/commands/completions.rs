@@ -2,14 +2,14 @@
 
 use crate::terminal::Terminal;
 
-/// Print completions for a shell
+/// Print shell completions
 ///
 /// bash: posthaste completions bash > ~/.local/share/bash-completion/completions/posthaste.
 /// zsh: posthaste completions zsh > a folder of $fpath, as _posthaste.
 /// fish: posthaste completions fish > ~/.config/fish/completions/posthaste.fish.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Print them for this shell
+    /// Shell for which to print completions
     shell: Shell,
 }
 

@@ -6,8 +6,8 @@ use crate::signals::Signals;
 use crate::terminal::Terminal;
 use crate::web::Options;
 
-/// Serve the web console until Ctrl-C: to this machine only and read-only, unless options or
-/// [console] of posthaste.toml allow more
+/// Serve the web console until Ctrl-C; read-only and reachable only from this machine unless
+/// options or [console] in posthaste.toml allow more
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]

@@ -44,19 +44,19 @@ const TIMEOUT: Duration = Duration::from_secs(3_600);
 /// suffice.
 const CONNECTIONS: usize = 16;
 
-/// Show posthaste on real input: run what 'posthaste up' runs, do a job for each file of a folder,
-/// and compare the result with sha256sum
+/// Run posthaste on real input: start what 'posthaste up' starts, run a job for each file of a
+/// folder, and compare the results with sha256sum
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Digest the files below this folder
+    /// Folder whose files are digested, including subfolders
     #[arg(default_value = "/usr/share")]
     folder: PathBuf,
 
-    /// End after the proof; exit code 1 if anything differs
+    /// Exit after the comparison; exit code 1 if anything differs
     #[arg(long)]
     once: bool,
 
-    /// Work on this many files at the same time
+    /// Number of files to process concurrently
     #[arg(
         long,
         default_value_t = 32,
@@ -65,7 +65,8 @@ pub(crate) struct Arguments {
     )]
     concurrency: u16,
 
-    /// Only work on the files of a demo that runs on the same database; kill it at any time
+    /// Only process files for a demo that is running on the same database; you can kill this
+    /// process at any time
     #[arg(
         long,
         conflicts_with_all = [
@@ -154,8 +155,8 @@ async fn hold(
     let mut worker = worker::start(database.address(), settings).await?;
     let outcome = tokio::select! {
         outcome = run_steps(arguments, database, client, terminal) => outcome,
-        () = signals.stop().cancelled() => Err(anyhow!("stopped before the proof. Run the same \
-            command again to continue.")),
+        () = signals.stop().cancelled() => Err(anyhow!("stopped before the comparison. Run the \
+            same command again to continue.")),
         error = worker.ended() => Err(error),
     };
     let outcome = keep_running(outcome, arguments, database, terminal, signals, &mut worker).await;
@@ -253,7 +254,7 @@ fn announce(run: &Run, terminal: &Terminal) {
     let (folder, files) = (run.folder.display(), HumanCount(run.files));
     if run.proof.is_some() {
         terminal.note(&format!(
-            "continuing run {}: its {files} files below {folder} were proven before",
+            "continuing run {}: its {files} files below {folder} were verified before",
             run.id
         ));
     } else if run.continued {

@@ -16,18 +16,18 @@ use crate::site;
 use crate::terminal::Terminal;
 use crate::thresholds;
 
-/// Find problems of the database, the queues and their surroundings, and show how to fix them
+/// Find problems in the database, the queues and their environment, and show how to fix them
 ///
-/// Ends with 0 when there is no error (warnings and hints do not count), with 3 when there is one,
-/// with 1 when it could not check.
+/// Exit code 0: no errors (warnings and hints do not count); 3: at least one error; 1: the check
+/// failed.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Report transactions and locks that are older than this, and syncs that have failed for
-    /// longer; else as [observe] of posthaste.toml sets it
+    /// Report transactions and locks older than this, and syncs that have failed for longer
+    /// (default: from [observe] in posthaste.toml)
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     older_than: Option<Duration>,
 
-    /// Only list what the leader of the workers does again and again, and how often
+    /// Only list the periodic duties of the leading worker, with their intervals
     #[arg(long, conflicts_with = "older_than")]
     duties: bool,
 }
@@ -123,7 +123,7 @@ impl fmt::Display for DutyRow {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.findings.is_empty() {
-            return write!(f, "nothing is wrong");
+            return write!(f, "no problems found");
         }
         for (at, one) in grouped(&self.findings).iter().enumerate() {
             let gap = if at > 0 { "\n" } else { "" };

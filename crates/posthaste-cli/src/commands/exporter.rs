@@ -7,7 +7,7 @@ use crate::observe::{Asked, Collector, Listen};
 use crate::signals::Signals;
 use crate::terminal::Terminal;
 
-/// Serve the metrics of the whole database for Prometheus until Ctrl-C: run one for each database
+/// Serve Prometheus metrics of the whole database until Ctrl-C; run one exporter per database
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Serve /metrics, /live and /ready at this address

@@ -6,10 +6,10 @@ use serde_json::json;
 
 use crate::terminal::Terminal;
 
-/// Ask a process that was started with --listen whether it is ready: exit code 0 if it is, else 1
+/// Check whether a process started with --listen is ready; exit code 0 if it is, otherwise 1
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Ask at this address
+    /// URL to request
     #[arg(default_value = "http://127.0.0.1:9187/ready")]
     url: reqwest::Url,
 }

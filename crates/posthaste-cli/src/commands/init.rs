@@ -11,10 +11,10 @@ use crate::failure;
 use crate::file::FILE;
 use crate::terminal::Terminal;
 
-/// Write a posthaste.toml that works at once, with the other settings as comments
+/// Write a working posthaste.toml, with all other settings as comments
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Write this file
+    /// File to write
     #[arg(long, value_name = "FILE", default_value = FILE)]
     config: PathBuf,
 }

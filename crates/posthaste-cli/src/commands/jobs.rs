@@ -39,11 +39,11 @@ impl Arguments {
 #[derive(Subcommand)]
 enum Command {
     Enqueue(enqueue::Arguments),
-    /// Show jobs that are not completed, the newest first
+    /// List jobs that are not completed, newest first
     List {
         #[command(flatten)]
         which: JobSelector,
-        /// Show at most this many
+        /// Maximum number of jobs to show
         #[arg(
             long,
             value_name = "N",
@@ -52,14 +52,14 @@ enum Command {
         )]
         limit: u32,
     },
-    /// Show one job with its arguments and its failed attempts, also when it is completed
+    /// Show one job, completed or not, with its arguments and failed attempts
     Show {
-        /// The number of the job
+        /// ID of the job
         id: i64,
     },
-    /// Let scheduled jobs, and those that wait for their next attempt, run now
+    /// Run scheduled jobs, and jobs that wait for their next attempt, now
     Retry(Chosen),
-    /// Cancel jobs: those that wait never run, those that run are asked to end
+    /// Cancel jobs: waiting jobs never run, running jobs are asked to stop
     Cancel(Chosen),
     /// Run dead, discarded, expired and cancelled jobs again
     Redrive(Chosen),
@@ -71,16 +71,15 @@ const MOST: i64 = i32::MAX as i64;
 /// Some of the jobs that a command is about.
 #[derive(clap::Args)]
 struct Chosen {
-    /// The numbers of the jobs; without any, all that the options choose
+    /// IDs of jobs (default: all jobs that match the options)
     #[arg(value_name = "ID")]
     ids: Vec<i64>,
     #[command(flatten)]
     which: JobSelector,
-    /// Take all jobs that there are
+    /// Select all jobs
     #[arg(long)]
     all: bool,
-    /// Take at most this many, those that have waited or were kept longest; 1000 unless jobs are
-    /// named
+    /// Maximum number of jobs, oldest first (default: 1000, or all of the given IDs)
     #[arg(
         long,
         value_name = "N",
@@ -95,8 +94,8 @@ impl Chosen {
         if self.all || !self.ids.is_empty() || !self.which.is_any() {
             return Ok(());
         }
-        let line = "name jobs by their numbers, or choose them with --queue, --name, --tag, \
-                    --state or --error, or all with --all.";
+        let line = "give job IDs, or select jobs with --queue, --name, --tag, --state or --error, \
+                    or all with --all.";
         let (code, line) = (failure::USAGE, line.to_owned());
         Err(Ended { code, line }.into())
     }
@@ -119,19 +118,19 @@ impl Chosen {
 
 #[derive(clap::Args)]
 struct JobSelector {
-    /// Take only jobs of this queue
+    /// Select only jobs of this queue
     #[arg(long)]
     queue: Option<String>,
-    /// Take only jobs of this name
+    /// Select only jobs with this name
     #[arg(long)]
     name: Option<String>,
-    /// Take only jobs with this tag
+    /// Select only jobs with this tag
     #[arg(long)]
     tag: Option<String>,
-    /// Take only jobs in this state
+    /// Select only jobs in this state
     #[arg(long)]
     state: Option<State>,
-    /// Take only jobs whose last error is like this; % stands for any text
+    /// Select only jobs whose last error matches this pattern; % matches any text
     #[arg(long, value_name = "PATTERN")]
     error: Option<String>,
 }

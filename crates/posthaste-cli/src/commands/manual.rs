@@ -10,7 +10,7 @@ use crate::terminal::Terminal;
 /// To read it: posthaste manual jobs list | man -l -
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Print the page of this command, such as jobs list; without one, that of posthaste itself
+    /// Command whose page to print, such as jobs list (default: posthaste itself)
     command: Vec<String>,
 }
 

@@ -6,19 +6,19 @@ use serde_json::json;
 use crate::database::Database;
 use crate::terminal::Terminal;
 
-/// Bring the schema up to date; safe to repeat, and to run many times at once
+/// Bring the schema up to date; safe to repeat and to run concurrently
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Print the SQL instead of running it; needs no database
     #[arg(long)]
     pub(crate) print: bool,
 
-    /// With --print: print the steps after this one, and the functions
+    /// With --print: print only the steps after this one, and the functions
     #[arg(long, value_name = "STEP", requires = "print", default_value_t = 0)]
     pub(crate) from: u32,
 
-    /// Also make the roles posthaste_producer, posthaste_worker and posthaste_observer; prints the
-    /// SQL for it if you may not do that
+    /// Also create the roles posthaste_producer, posthaste_worker and posthaste_observer; prints
+    /// the SQL if the database user may not create them
     #[arg(long)]
     pub(crate) roles: bool,
 }
@@ -80,8 +80,7 @@ pub(crate) async fn run(
                     .is_some_and(|state| state.code() == "42501") =>
             {
                 terminal.note(
-                    "this role may not create or grant roles. Have a role that may run the \
-                     following:",
+                    "this role may not create or grant roles. Run the following as one that may:",
                 );
                 text = posthaste::roles_sql();
                 sql = Some(text.clone());

@@ -14,7 +14,7 @@ use crate::database::Database;
 use crate::options;
 use crate::terminal::{Terminal, escape_name};
 
-/// Show queues; pause, resume and limit them, keep their completed jobs
+/// List, pause, resume and limit queues, and set the retention of completed jobs
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -23,35 +23,36 @@ pub(crate) struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Show the queues that are known, and what is set for them
+    /// List queues with their settings
     List,
-    /// Stop workers from claiming jobs of a queue; jobs that run go on
+    /// Stop workers from claiming jobs of a queue; running jobs continue
     Pause {
-        /// The name of the queue
+        /// Name of the queue
         queue: String,
     },
-    /// Let workers claim from a queue again
+    /// Let workers claim jobs of a paused queue again
     Resume {
-        /// The name of the queue
+        /// Name of the queue
         queue: String,
     },
-    /// Limit how many jobs of a queue all workers together claim in a time
+    /// Limit the rate at which all workers together claim jobs of a queue
     Limit {
-        /// The name of the queue
+        /// Name of the queue
         queue: String,
-        /// The rate: 100/s, 1000/m, 5/h or 1/d; 'none' takes the limit away
+        /// Rate, such as 100/s, 1000/m, 5/h or 1/d; 'none' removes the limit
         #[arg(value_parser = limit)]
         rate: NewLimit,
-        /// Let this many start at once when the queue was idle; as many as in the rate, unless
-        /// given
+        /// Number of jobs that can start at once after an idle period (default: the number in the
+        /// rate)
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..))]
         burst: Option<i32>,
     },
-    /// Keep completed jobs of a queue for a while, so that you can find them
+    /// Set the retention of completed jobs of a queue
     Keep {
-        /// The name of the queue
+        /// Name of the queue
         queue: String,
-        /// Keep them at least this long, such as 24h or 7d; 'none' keeps them no longer than needed
+        /// Minimum time to keep completed jobs, such as 24h or 7d; 'none' keeps them no longer than
+        /// needed
         #[arg(value_name = "DURATION", value_parser = retention)]
         retention: Retention,
     },
@@ -231,10 +232,10 @@ impl fmt::Display for Queue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let queue = escape_name(&self.queue);
         match (self.paused, self.changed) {
-            (true, Some(false)) => write!(f, "queue {queue} was paused already"),
+            (true, Some(false)) => write!(f, "queue {queue} is already paused"),
             (true, _) => write!(f, "queue {queue} is paused"),
             (false, Some(true)) => write!(f, "queue {queue} is resumed"),
-            (false, Some(false)) => write!(f, "queue {queue} was not paused"),
+            (false, Some(false)) => write!(f, "queue {queue} is not paused"),
             (false, None) => write!(f, "queue {queue} is active"),
         }?;
         if let Some(limit) = &self.limit {

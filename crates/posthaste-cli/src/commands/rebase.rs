@@ -9,7 +9,7 @@ use crate::terminal::Terminal;
 /// Take over the jobs of a database that was restored from a dump, replicated, copied or upgraded
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Do it also while a worker lives: its jobs run a second time
+    /// Rebase even if a worker is running; its jobs run a second time
     #[arg(long)]
     force: bool,
 }

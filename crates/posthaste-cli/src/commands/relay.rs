@@ -16,7 +16,7 @@ use crate::routes;
 use crate::signals::Signals;
 use crate::terminal::Terminal;
 
-/// Send jobs where posthaste.toml says, as the clients of Sidekiq and others would
+/// Send jobs to other systems as configured in posthaste.toml, in the formats of Sidekiq and others
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -29,14 +29,14 @@ enum Command {
     Preview(preview::Arguments),
 }
 
-/// Which routes, of which file.
+/// Routes of a file.
 #[derive(clap::Args)]
 struct RouteSelection {
-    /// The routes; without any, all of the file
+    /// Names of routes (default: all in the file)
     #[arg(value_name = "ROUTE")]
     routes: Vec<String>,
 
-    /// The file that describes the routes
+    /// File that defines routes
     #[arg(long, value_name = "FILE", default_value = FILE)]
     config: PathBuf,
 }

@@ -31,16 +31,16 @@ use captures::CaptureRow;
 use report::{Report, add};
 use routes::RouteRow;
 
-/// Show every queue with its jobs by state, relays, captures, synced tables, and what is wrong
+/// Show queues with their jobs by state, relays, captures, synced tables and problems
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Show one line for each of these, instead of for each queue
+    /// Columns by which to group jobs
     #[arg(long, value_enum, value_delimiter = ',', default_value = "queue")]
     by: Vec<By>,
-    /// Show sums since the installation too: how many were completed, failed and so on
+    /// Also show totals since the installation, such as completed and failed jobs
     #[arg(long)]
     totals: bool,
-    /// Show it again and again, as often as this, 2s unless given, until Ctrl-C
+    /// Repeat at this interval until Ctrl-C; 2s if no interval is given
     #[arg(
         long,
         value_name = "DURATION",
@@ -289,7 +289,7 @@ pub(crate) fn one_line(text: &str) -> String {
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.lines.is_empty() {
-            return write!(f, "no jobs: everything that was enqueued is completed");
+            return write!(f, "no jobs: all enqueued jobs are completed");
         }
         let widths: Vec<usize> = (0..self.head.len())
             .map(|at| {
@@ -331,7 +331,7 @@ mod tests {
         let table = Table::new(&Counters::default(), &[By::Queue], true);
         assert_eq!(
             table.to_string(),
-            "no jobs: everything that was enqueued is completed"
+            "no jobs: all enqueued jobs are completed"
         );
     }
 }

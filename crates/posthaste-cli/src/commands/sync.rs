@@ -16,7 +16,7 @@ use crate::database::Database;
 use crate::signals::Signals;
 use crate::terminal::Terminal;
 
-/// Keep search indexes equal to tables, as posthaste.toml says: prepare, run, compare, search
+/// Keep search indexes in sync with tables, as configured in posthaste.toml
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]

@@ -25,18 +25,19 @@ use crate::thresholds;
 use screen::Screen;
 use view::{Action, Asked, View};
 
-/// Show queues by delay, rates, findings and the transactions that keep dead rows; ? lists the keys
+/// Show a live view of queues, rates, findings and transactions that hold back vacuum; press ? for
+/// keys
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Look this often
+    /// Time between refreshes
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = between(1, 86_400))]
     every: Duration,
 
-    /// Let keys act: p pauses the queue that is chosen, r resumes it
+    /// Allow keys to change queues: p pauses the selected queue, r resumes it
     #[arg(long)]
     operate: bool,
 
-    /// Look twice, a second apart, print that, and end; --json does so too
+    /// Print one frame, measured over one second, and exit; implied by --json
     #[arg(long)]
     once: bool,
 }
@@ -183,9 +184,9 @@ impl Drawn {
             (Err(_), _) => "the database does not answer".to_owned(),
             (Ok(Err(error)), _) => failure::line(&error),
             (Ok(Ok(true)), true) => format!("queue {queue} is paused"),
-            (Ok(Ok(false)), true) => format!("queue {queue} was paused already"),
+            (Ok(Ok(false)), true) => format!("queue {queue} is already paused"),
             (Ok(Ok(true)), false) => format!("queue {queue} is resumed"),
-            (Ok(Ok(false)), false) => format!("queue {queue} was not paused"),
+            (Ok(Ok(false)), false) => format!("queue {queue} is not paused"),
         };
         self.view.show(message);
     }

@@ -22,10 +22,9 @@ use crate::options::duration;
 use crate::signals::Signals;
 use crate::terminal::{Terminal, escape_name};
 
-/// Change several documents of Elasticsearch or OpenSearch together or not at all
+/// Change several documents of Elasticsearch or OpenSearch atomically
 ///
-/// Needs no Postgres. Every number in a document's `balance` and every field of its `data` can be
-/// part of a transaction.
+/// Needs no Postgres. A transaction changes a document's `balance`, fields of its `data`, or both.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]
@@ -37,51 +36,51 @@ pub(crate) struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Make the two indexes, if they are not there, and store the scripts
+    /// Create the two indexes if they do not exist, and store the scripts
     Prepare {
-        /// Give them this many replicas; with any, a write is acknowledged when two copies have it,
-        /// which takes two nodes. 0 for a single node
+        /// Number of replicas. With at least one, writes are acknowledged when two copies have
+        /// them, which requires two nodes; use 0 for a single node
         #[arg(long, value_name = "N", default_value_t = 1)]
         replicas: u8,
     },
-    /// Make documents with these balances, unless they are there
+    /// Create documents with these balances unless they exist
     Open {
-        /// A document and its balance, such as alice=1000
+        /// Document and its balance, such as alice=1000
         #[arg(required = true, value_name = "DOCUMENT=BALANCE", value_parser = create::amount)]
         documents: Vec<(String, i64)>,
     },
     Create(create::Arguments),
-    /// Show open transactions, the newest first
+    /// List open transactions, newest first
     List(list::Arguments),
     /// Show one transaction
     Show {
-        /// The name of the transaction
+        /// Name of the transaction
         id: String,
     },
-    /// Roll a transaction back, unless it is decided
+    /// Roll back a transaction unless it is already decided
     RollBack {
-        /// The name of the transaction
+        /// Name of the transaction
         id: String,
     },
     Recover(recover::Arguments),
-    /// Show what documents have, each transaction wholly or not at all
+    /// Show the balances of documents; each transaction is included completely or not at all
     Balance {
-        /// The names of the documents
+        /// Names of the documents
         #[arg(required = true, value_name = "DOCUMENT")]
         documents: Vec<String>,
     },
-    /// Compare all documents with all transactions, and name those that disagree; exit code 3 if
+    /// Compare all documents with all transactions, and list those that disagree; exit code 3 if
     /// any do
     Audit,
-    /// Delete finished and rolled-back transactions that ended long ago; what they gave their
-    /// documents stays counted
+    /// Delete transactions that finished or were rolled back long ago; the balances of documents do
+    /// not change
     Prune {
-        /// Delete those that ended this long ago: 30d, 36h, never less than 1h. Longer than anybody
-        /// may still repeat them, or a request may be late
+        /// Minimum time since the end of a transaction, such as 30d or 36h, at least 1h. It must be
+        /// longer than clients may repeat a transaction and requests may be delayed
         #[arg(long, value_name = "DURATION", value_parser = duration)]
         older_than: Duration,
     },
-    /// Take over indexes of the published protocol, whose writers have stopped
+    /// Take over indexes of the published protocol after their writers have stopped
     Adopt,
 }
 

@@ -15,30 +15,31 @@ use crate::terminal::Terminal;
 use crate::txwatch::{self, Pass, Supervisor, Timeouts, apply};
 
 /// Watch long transactions on the primary and its followers: warn about them, and cancel or
-/// terminate them where [txwatch] of posthaste.toml says so
+/// terminate them if [txwatch] in posthaste.toml allows it
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// The file whose table [txwatch] has the rules; without the table it only warns
+    /// File with the rules in its table [txwatch]; without the table, txwatch only warns
     #[arg(long, value_name = "FILE", default_value = FILE)]
     config: PathBuf,
 
-    /// Read all servers once, do what is due, and end: exit code 3 if there is a finding
+    /// Read all servers once, act if the rules allow it, and exit; exit code 3 if there is a
+    /// finding
     #[arg(long)]
     once: bool,
 
-    /// Say what would be done, and do nothing, even if the file sets act = true
+    /// Print what would be done without doing it, even if the file sets act = true
     #[arg(long)]
     dry_run: bool,
 
-    /// Print the statements that set timeouts for this role, and what each does not cover
+    /// Print statements that set timeouts for this role, with what each does not cover
     #[arg(long, value_name = "ROLE", conflicts_with = "once")]
     timeouts: Option<String>,
 
-    /// The longest time for --timeouts
+    /// Timeout to set, with --timeouts
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration)]
     longest: Duration,
 
-    /// Set the timeouts instead of printing them
+    /// Set the timeouts instead of only printing the statements
     #[arg(long, requires = "timeouts")]
     apply: bool,
 }
@@ -108,7 +109,7 @@ fn report(pass: &Pass, terminal: &Terminal) -> anyhow::Result<()> {
     terminal.result(lines.join("\n"), pass)?;
     let line = match (pass.findings.len(), pass.problems.len()) {
         (0, 0) => return Ok(()),
-        (0, _) => "not everything could be read or done.".to_owned(),
+        (0, _) => "a server could not be read, or an action failed.".to_owned(),
         (1, _) => "1 transaction has been open for too long.".to_owned(),
         (many, _) => format!("{many} transactions have been open for too long."),
     };
@@ -122,7 +123,7 @@ async fn timeouts(
     terminal: &Terminal,
 ) -> anyhow::Result<()> {
     if arguments.longest.is_zero() {
-        bail!("--longest: a timeout of 0 would be none.");
+        bail!("--longest: must be more than 0.");
     }
     let client = database.address().connect().await?;
     let version = "SELECT pg_catalog.current_setting('server_version_num')::integer";

@@ -19,14 +19,13 @@ use crate::web::{Console, Options};
 use crate::worker::{self, Settings, StopGrace};
 use crate::{captures, routes, syncs, txwatch};
 
-/// Run everything for your own jobs: a private Postgres if you give no database, the schema, the
-/// relays, syncs and captures of a posthaste.toml if there is one, and a worker if you give --exec
-/// or --http
+/// Run everything: a private Postgres if no database is given, the schema, the relays, syncs and
+/// captures of posthaste.toml, and a worker if --exec or --http is given
 // The demo flattens these arguments too, and clap allows no two groups of one name.
 #[derive(clap::Args)]
 #[group(skip)]
 pub(crate) struct Arguments {
-    /// The file that describes routes, captures and synced tables; posthaste.toml, if there is one
+    /// File that defines routes, captures and synced tables (default: posthaste.toml, if it exists)
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
@@ -39,7 +38,7 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     listen: Listen,
 
-    /// Serve the web console too, at this address; else as [console] of the file says, if it does
+    /// Also serve the web console at this address (default: as configured in [console] of the file)
     #[arg(long, value_name = "ADDRESS")]
     console: Option<SocketAddr>,
 }
@@ -205,7 +204,7 @@ fn print_private_server(database: &Database, terminal: &Terminal) -> anyhow::Res
         return Ok(());
     };
     let verb = match private.adopted() {
-        true => "runs already",
+        true => "is already running",
         false => "started",
     };
     let (place, folder) = (private.address().place(), private.folder().display());

@@ -12,7 +12,7 @@ use crate::signals::Signals;
 use crate::terminal::Terminal;
 use crate::worker::{self, Settings, StopGrace};
 
-/// Run jobs with commands or over HTTP: give --exec or --http
+/// Run jobs with commands (--exec) or HTTP requests (--http)
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]
@@ -24,8 +24,8 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     listen: Listen,
 
-    /// Print which jobs would be run, and run none. Nothing changes in the database, so this works
-    /// in a copy too
+    /// Print which jobs would be run, without running them or changing the database; works on a
+    /// copy of a database too
     #[arg(long)]
     sandbox: bool,
 }

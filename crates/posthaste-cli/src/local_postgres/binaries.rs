@@ -49,8 +49,8 @@ impl Binaries {
         }
         match (found.first(), made_by) {
             (_, Some(major)) => bail!(
-                "the private database here was made by Postgres {major}, which is not on this \
-                 machine. Install postgresql-{major}, or point --pg-bin at its bin directory."
+                "the private database here was created by Postgres {major}, which is not \
+                 installed. Install postgresql-{major}, or point --pg-bin at its bin directory."
             ),
             (Some(old), None) => bail!(
                 "only Postgres {} was found, and posthaste needs {OLDEST_MAJOR} or newer. \
@@ -68,17 +68,18 @@ impl Binaries {
         let shown = directory.display();
         let binaries = Self::at(directory).map_err(|error| {
             anyhow!(
-                "--pg-bin {shown} holds no Postgres: {error}. Point it at the bin directory of one."
+                "--pg-bin {shown} contains no Postgres: {error}. Set it to the bin directory of a \
+                 Postgres."
             )
         })?;
         match made_by {
             Some(major) if binaries.major != major => bail!(
-                "the private database here was made by Postgres {major}, and --pg-bin {shown} is \
-                 Postgres {}. Point it at Postgres {major}.",
+                "the private database here was created by Postgres {major}, but --pg-bin {shown} \
+                 is Postgres {}. Point it at Postgres {major}.",
                 binaries.major
             ),
             None if binaries.major < OLDEST_MAJOR => bail!(
-                "--pg-bin {shown} is Postgres {}, and posthaste needs {OLDEST_MAJOR} or newer.",
+                "--pg-bin {shown} is Postgres {}, but posthaste needs {OLDEST_MAJOR} or newer.",
                 binaries.major
             ),
             _ => Ok(binaries),

@@ -51,12 +51,12 @@ pub(crate) fn make(home: &Home, binaries: &Binaries) -> anyhow::Result<()> {
     if !output.status.success() {
         let stderr = String::from_utf8_lossy(&output.stderr);
         bail!(
-            "initdb could not make a database in {}: {}",
+            "initdb could not create a database in {}: {}",
             home.folder.display(),
             stderr.trim()
         );
     }
-    fs::rename(&draft, home.data()).context("cannot move the new data directory to its place")
+    fs::rename(&draft, home.data()).context("cannot move the new data directory into place")
 }
 
 /// Removes the drafts of killed processes. An initdb may still be writing to one, so each draft has
@@ -83,7 +83,7 @@ pub(crate) async fn make_database(port: u16, password: &str) -> anyhow::Result<(
         .await?;
     match client.batch_execute(include_str!("database.sql")).await {
         Err(error) if error.code() != Some(&SqlState::DUPLICATE_DATABASE) => {
-            Err(error).context("cannot make the private database")
+            Err(error).context("cannot create the private database")
         }
         _ => Ok(()),
     }

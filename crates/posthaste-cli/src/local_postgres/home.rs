@@ -41,7 +41,7 @@ pub(crate) struct Home {
 impl Home {
     /// Returns the home of the current directory without making it.
     pub(crate) fn in_current_directory() -> anyhow::Result<Self> {
-        let here = std::env::current_dir().context("the current directory is gone")?;
+        let here = std::env::current_dir().context("the current directory no longer exists")?;
         let beside = here.join(FOLDER);
         if !rustix::process::geteuid().is_root() {
             return Ok(Self {
@@ -100,8 +100,8 @@ impl Home {
     pub(crate) fn closed(&self, error: &io::Error) -> anyhow::Error {
         let (folder, reason) = (self.folder.display(), failure::reason(error));
         anyhow!(
-            "cannot write {folder}: {reason}. Run posthaste in a folder of your own, \
-             or set DATABASE_URL."
+            "cannot write {folder}: {reason}. Run posthaste in a writable folder, or set \
+             DATABASE_URL."
         )
     }
 
@@ -157,8 +157,8 @@ impl Home {
         match status {
             Ok(status) if status.success() => Ok(()),
             _ => bail!(
-                "the user that Postgres runs as (uid {}) cannot run {}. Open it to that user \
-                 (chmod -R a+rX), or point --pg-bin elsewhere.",
+                "the user that Postgres runs as (uid {}) cannot run {}. Make it readable for that \
+                 user (chmod -R a+rX), or set --pg-bin to another directory.",
                 self.user.map_or(0, |user| user.uid),
                 binaries.program("postgres").display()
             ),

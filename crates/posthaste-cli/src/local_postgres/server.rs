@@ -44,10 +44,10 @@ pub(crate) async fn find_running(
                 PortOwner::Ours => return Ok(Some(server)),
                 PortOwner::OursStarting => seen_starting = true,
                 PortOwner::Other => bail!(
-                    "something that is not the private Postgres of {} answers on its port {}. \
-                     End it, or remove that folder to start over.",
-                    home.folder.display(),
-                    server.port
+                    "another program uses port {} of the private Postgres of {}. Stop it, or \
+                     remove that folder to start over.",
+                    server.port,
+                    home.folder.display()
                 ),
                 PortOwner::Nobody => {}
             },
@@ -163,7 +163,7 @@ async fn answers(
     let pid = child
         .id()
         .and_then(|pid| pid.try_into().ok())
-        .context("Postgres ended at once")?;
+        .context("Postgres exited immediately")?;
     let mut deadline = Instant::now() + START_WITHIN;
     let recovered_by = Instant::now() + RECOVER_WITHIN;
     loop {

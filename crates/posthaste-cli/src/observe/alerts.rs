@@ -8,27 +8,27 @@ use posthaste_observe::{Finding, Kind, Snapshot, Thresholds};
 use crate::options::between;
 use crate::thresholds::sentence;
 
-/// Which findings are alerts.
+/// Options that select findings for alerts.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Scope {
-    /// Alert about this queue only. May be given many times
+    /// Alert only about this queue (repeatable)
     #[arg(long = "queue", value_name = "QUEUE")]
     pub(crate) queues: Vec<String>,
 
-    /// Leave out jobs with this tag; a * at its end stands for any text. May be given many times
+    /// Exclude jobs with this tag; a trailing * matches any text (repeatable)
     #[arg(long = "exempt-tag", value_name = "TAG")]
     pub(crate) exempt: Vec<String>,
 
-    /// Alert if fewer jobs than this of each --queue are completed a minute
+    /// Alert if a --queue completes fewer jobs per minute than this
     #[arg(long, value_name = "JOBS", requires = "queues")]
     completed_below: Option<f64>,
 
-    /// Alert if more jobs than this of each --queue are due and not completed
+    /// Alert if a --queue has more due jobs than this
     #[arg(long, value_name = "JOBS", requires = "queues")]
     length_above: Option<u64>,
 
-    /// Alert when it has been so for this long (at most two minutes for findings without a figure),
-    /// and end an alert when it has not been so for as long
+    /// Time for which a finding must persist before an alert begins (at most two minutes for
+    /// findings without a figure), and be absent before it ends
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = between(1, 86_400))]
     pub(crate) lasting: Duration,
 }

@@ -236,11 +236,11 @@ fn waits(all: &mut All, snapshot: &Snapshot, unworked: &BTreeSet<&str>, labels: 
         }
     }
     let name = "posthaste_oldest_available_age_seconds";
-    let help = "How long the next job of a queue has waited; 0 where none waits.";
+    let help = "How long the next job of a queue has waited; 0 if none waits.";
     all.metric(name, "gauge", help, &ages);
-    let help = "1 where jobs wait in a queue that no worker serves.";
+    let help = "1 if jobs wait in a queue that no worker serves.";
     all.metric("posthaste_queue_unworked", "gauge", help, &unserved);
-    let help = "1 where a queue is paused.";
+    let help = "1 if a queue is paused.";
     all.metric("posthaste_queue_paused", "gauge", help, &paused);
 }
 
@@ -322,7 +322,7 @@ fn store(all: &mut All, snapshot: &Snapshot) {
         (state("live"), segments.live as f64),
         (state("sealed"), segments.sealed as f64),
     ]);
-    let help = "Segments of the ready log: in use, and of these full and to be emptied.";
+    let help = "Segments of the ready log: in use, and of these full and waiting to be truncated.";
     all.metric("posthaste_segments", "gauge", help, &series);
     let by = |by: &str| vec![("by", by.to_owned())];
     let series = Series::from([
@@ -345,9 +345,8 @@ fn store(all: &mut All, snapshot: &Snapshot) {
             *longest = longest.max(open);
         }
     }
-    let help = "Age, in transactions, of the oldest snapshot that keeps rows from being removed, \
-                by the \
-         kind of holder.";
+    let help = "Age, in transactions, of the oldest snapshot that holds back vacuum, by the kind \
+                of holder.";
     all.metric("posthaste_xmin_age", "gauge", help, &ages);
     let name = "posthaste_oldest_transaction_age_seconds";
     let help = "How long the oldest transaction of a kind has been open.";

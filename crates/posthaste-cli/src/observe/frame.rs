@@ -216,7 +216,7 @@ impl Frame {
         }
         if self.segments_sealed > 0 {
             below.push(format!(
-                "full segments to be emptied: {}",
+                "full segments waiting to be truncated: {}",
                 self.segments_sealed
             ));
         }

@@ -11,20 +11,18 @@ const OF_A_QUEUE: usize = 100;
 /// The label of all others.
 const OTHER: &str = "other";
 
-/// Queues of which more than names is asked.
+/// Options for additional labels.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct Asked {
-    /// Count the jobs of this queue by their tags too. May be given many times
+    /// Also count jobs of this queue by tag (repeatable)
     #[arg(long = "tags-of", value_name = "QUEUE")]
     pub(crate) tags_of: Vec<String>,
 
-    /// Count the jobs of this queue by their priorities too. May be given many
-    /// times
+    /// Also count jobs of this queue by priority (repeatable)
     #[arg(long = "priorities-of", value_name = "QUEUE")]
     pub(crate) priorities_of: Vec<String>,
 
-    /// Leave jobs with this tag out of alerts; a * at its end stands for any
-    /// text. May be given many times
+    /// Exclude jobs with this tag from alerts; a trailing * matches any text (repeatable)
     #[arg(long = "exempt-tag", value_name = "TAG")]
     pub(crate) exempt: Vec<String>,
 }

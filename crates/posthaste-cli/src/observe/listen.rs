@@ -32,10 +32,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Time between two status reports of a process.
 const TELLS: Duration = Duration::from_millis(500);
 
-/// Where metrics and health are served.
+/// The option for the server of metrics and health.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct Listen {
-    /// Serve /metrics for Prometheus, /live and /ready at this address, such as 127.0.0.1:9187
+    /// Serve /metrics for Prometheus, and /live and /ready, at this address, such as 127.0.0.1:9187
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
 }

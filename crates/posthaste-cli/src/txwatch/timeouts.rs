@@ -43,7 +43,7 @@ impl Timeouts {
             settings.push(Timeout {
                 name: "transaction_timeout",
                 value,
-                reason: "ends sessions whose transaction is older, whatever they do; not prepared \
+                reason: "ends sessions whose transaction is older, active or idle; not prepared \
                          transactions",
             });
         }

@@ -77,7 +77,10 @@ impl Certificate {
                 Ok(read) => last.read = Arc::new(read),
                 Err(error) => {
                     let error = failure::line(&error);
-                    tracing::warn!(error, "a new certificate cannot be used; the old one stays");
+                    tracing::warn!(
+                        error,
+                        "a new certificate cannot be used; the old one stays in use"
+                    );
                 }
             }
         }

@@ -18,7 +18,7 @@ impl World {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_doctor_finds_what_a_failover_would_meet() -> anyhow::Result<()> {
+async fn doctor_reports_captures_that_would_not_survive_a_failover() -> anyhow::Result<()> {
     let world = world_on(PgVersion::V18).await?;
     world.set("max_slot_wal_keep_size = '10GB'").await?;
     let off = "[capture.orders]\noutbox = 'public.outbox'\nfailover = false\n";

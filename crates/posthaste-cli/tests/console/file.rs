@@ -23,7 +23,7 @@ async fn up_serves_the_console_from_the_same_process() -> anyhow::Result<()> {
     };
     assert!(ask("/jobs")?.await?.text().await?.contains("mail"));
     let workers = ask("/workers")?.await?.text().await?;
-    assert!(!workers.contains("No worker runs"), "{workers}");
+    assert!(!workers.contains("No worker is running"), "{workers}");
     let pause = client()?.post(format!("{url}/queues/pause"));
     let pause = pause.header("content-type", "application/x-www-form-urlencoded");
     let pause = pause

@@ -129,7 +129,7 @@ async fn relays_and_syncs_of_an_unadopted_copy_send_nothing() -> anyhow::Result<
         assert!(line.contains("posthaste adopt"), "{line}");
         eventually(BOUND, "it is not ready", async || {
             let (status, answer) = got(&root, "/ready").await?;
-            Ok(status == 503 && answer.contains("works this store, not"))
+            Ok(status == 503 && answer.contains("owns this store, not"))
         })
         .await?;
     }

@@ -33,7 +33,7 @@ pub(super) fn assert_captured(report: &Value, least: u64) -> anyhow::Result<()> 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_demo_on_a_server_that_logs_too_little_captures_nothing() -> anyhow::Result<()> {
+async fn demos_capture_nothing_without_logical_wal() -> anyhow::Result<()> {
     let (stage, database) = (stage_with_packages(200)?, stage::empty_database().await?);
     let demo = "demo --once --rescue-after 3 --packages-from packages files";
     let demo: Vec<&str> = demo.split(' ').collect();

@@ -19,7 +19,7 @@ pub(super) async fn read(client: &Client, notify: &str) -> anyhow::Result<Vec<(K
         .await?;
     ensure!(
         may.try_get::<_, bool>(0)?,
-        "--notify notes in posthaste.alert what it tells: it needs the role posthaste_worker."
+        "--notify records alerts in posthaste.alert, which requires the role posthaste_worker."
     );
     let sql = include_str!("notified.sql");
     let rows = client.query_typed(sql, &[(&notify, Type::TEXT)]).await?;

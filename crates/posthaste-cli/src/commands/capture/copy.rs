@@ -12,26 +12,26 @@ use crate::captures::Config;
 use crate::database::Database;
 use crate::terminal::Terminal;
 
-/// Send the rows that a table has, beside its changes; 'capture run' reads them
+/// Send the existing rows of a table, alongside its changes; 'capture run' reads them
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// The capture
+    /// Name of the capture
     #[arg(value_name = "CAPTURE")]
     capture: String,
 
-    /// The table
+    /// Name of the table
     #[arg(value_name = "TABLE", required_unless_present = "progress")]
     table: Option<String>,
 
-    /// Only rows for which this SQL expression is true
+    /// Copy only rows for which this SQL expression is true
     #[arg(long = "where", value_name = "SQL")]
     filter: Option<String>,
 
-    /// Show the copies of the capture, and begin none
+    /// Show the progress of copies without starting one
     #[arg(long, conflicts_with_all = ["filter", "cancel"])]
     progress: bool,
 
-    /// End the copy of the table
+    /// Cancel the copy of the table
     #[arg(long, conflicts_with = "filter")]
     cancel: bool,
 
@@ -54,7 +54,7 @@ impl fmt::Display for Shown {
         let sent = counted(rows, "row", "rows");
         match (copy.ended_at, &copy.problem) {
             (None, None) => write!(f, ": {rows} of about {about}"),
-            (None, Some(problem)) => write!(f, ": does not go on after {sent}: {problem}"),
+            (None, Some(problem)) => write!(f, ": failed after {sent}: {problem}"),
             (Some(at), _) if copy.is_cancelled => write!(f, ": cancelled at {at}, {sent}"),
             (Some(at), _) => write!(f, ": ended at {at}, {sent}"),
         }
@@ -74,7 +74,7 @@ pub(super) async fn copy(
         let table = table.as_ref().context("name a table")?;
         if arguments.cancel {
             if !cancel_copy(&client, name, table).await? {
-                bail!("no copy of {table} goes on");
+                bail!("no copy of {table} is in progress");
             }
         } else {
             let capture = arguments.config.one(name)?;
@@ -83,7 +83,7 @@ pub(super) async fn copy(
                 .copy(&database, table, arguments.filter.as_deref())
                 .await;
             if !begun.map_err(|error| anyhow!("capture {name}: {error}"))? {
-                bail!("a copy of {table} goes on already: --cancel ends it");
+                bail!("a copy of {table} is already in progress; --cancel cancels it");
             }
         }
     }

@@ -14,14 +14,14 @@ use crate::database::Database;
 use crate::failure::Ended;
 use crate::terminal::Terminal;
 
-/// Show the next messages of a capture, and take none of them
+/// Show the next messages of a capture without consuming them
 #[derive(clap::Args)]
 pub(super) struct Preview {
-    /// The capture
+    /// Name of the capture
     #[arg(value_name = "CAPTURE")]
     capture: String,
 
-    /// About so many
+    /// Approximate number of messages to show
     #[arg(long, value_name = "N", default_value_t = 10)]
     limit: usize,
 
@@ -29,18 +29,18 @@ pub(super) struct Preview {
     config: Config,
 }
 
-/// Show each installed capture: whether it runs, how far it is, how much log the server keeps
+/// Show installed captures: state, position, lag, and the log that the server retains
 #[derive(clap::Args)]
 pub(super) struct Status {}
 
-/// Show which changes were not captured, and why; exit code 3 while one is not accepted
+/// List changes that were not captured, with reasons; exit code 3 if one is not accepted
 #[derive(clap::Args)]
 pub(super) struct Gaps {
-    /// The capture; without one, all
+    /// Name of the capture (default: all)
     #[arg(value_name = "CAPTURE")]
     capture: Option<String>,
 
-    /// Note that you know of the gap with this number
+    /// Accept the gap with this number, so that it is no longer reported
     #[arg(long, value_name = "N")]
     accept: Option<i64>,
 }
@@ -109,7 +109,7 @@ impl fmt::Display for Shown<Overview> {
             )?;
         }
         if let Some(problem) = copy_problem {
-            write!(f, ", a copy does not go on: {problem}")?;
+            write!(f, ", a copy failed: {problem}")?;
         }
         if *gaps > 0 {
             let gaps = counted(*gaps, "gap", "gaps");
@@ -190,7 +190,7 @@ pub(super) async fn gaps(
         left => Err(Ended {
             code: 3,
             line: format!(
-                "{} not accepted. Note with --accept N that you know of one.",
+                "{} not accepted. Use --accept N to accept a gap.",
                 counted(left, "gap is", "gaps are")
             ),
         }

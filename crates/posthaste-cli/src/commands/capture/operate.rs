@@ -11,29 +11,31 @@ use crate::captures::{Config, WhichCaptures};
 use crate::database::Database;
 use crate::terminal::Terminal;
 
-/// Make the publication and the slot of each capture; it captures what is committed from then on
+/// Create the publication and the replication slot of each capture; transactions committed later
+/// are captured
 #[derive(clap::Args)]
 pub(super) struct Install {
     #[command(flatten)]
     which: WhichCaptures,
 
-    /// Print the statements and run none
+    /// Print the statements instead of running them
     #[arg(long)]
     print: bool,
 
-    /// Send the rows that the tables have, too
+    /// Also send the existing rows of the tables
     #[arg(long, conflicts_with = "print")]
     copy: bool,
 }
 
-/// Begin again with a new slot where the old one is lost; what lies between is written down
+/// Restart a capture with a new slot after the old one was lost, and record the missed changes as a
+/// gap
 #[derive(clap::Args)]
 pub(super) struct Begin {
-    /// The capture
+    /// Name of the capture
     #[arg(value_name = "CAPTURE")]
     capture: String,
 
-    /// Send the rows that the tables have, too
+    /// Also send the existing rows of the tables
     #[arg(long)]
     copy: bool,
 
@@ -41,14 +43,14 @@ pub(super) struct Begin {
     config: Config,
 }
 
-/// Pass one change that cannot be captured; it is written down as a gap
+/// Skip one change that cannot be captured, and record it as a gap
 #[derive(clap::Args)]
 pub(super) struct Skip {
-    /// The capture
+    /// Name of the capture
     #[arg(value_name = "CAPTURE")]
     capture: String,
 
-    /// The position of the change, as the error or 'posthaste capture preview' shows it
+    /// Position of the change, as shown by the error or by 'posthaste capture preview'
     #[arg(long, value_name = "POSITION")]
     at: Position,
 
@@ -56,10 +58,11 @@ pub(super) struct Skip {
     config: Config,
 }
 
-/// Drop the slot and the publication of a capture, which would keep the server's log for ever
+/// Drop the replication slot and the publication of a capture; an unused slot retains the server's
+/// log forever
 #[derive(clap::Args)]
 pub(super) struct Remove {
-    /// The capture
+    /// Name of the capture
     #[arg(value_name = "CAPTURE")]
     capture: String,
 
@@ -67,18 +70,18 @@ pub(super) struct Remove {
     config: Config,
 }
 
-/// Let a capture take nothing until it is resumed; the server keeps its log meanwhile
+/// Pause a capture; the server retains its log until the capture is resumed
 #[derive(clap::Args)]
 pub(super) struct Pause {
-    /// The capture
+    /// Name of the capture
     #[arg(value_name = "CAPTURE")]
     capture: String,
 }
 
-/// Let a paused capture go on where it was
+/// Resume a paused capture where it stopped
 #[derive(clap::Args)]
 pub(super) struct Resume {
-    /// The capture
+    /// Name of the capture
     #[arg(value_name = "CAPTURE")]
     capture: String,
 }
@@ -97,7 +100,7 @@ impl fmt::Display for Shown {
         } = &self.0;
         match was_there {
             true => write!(f, "{name}: already installed, captured up to {begins}"),
-            false => write!(f, "{name}: capturing from {begins} on, with slot {slot}"),
+            false => write!(f, "{name}: capturing from {begins}, with slot {slot}"),
         }
     }
 }
@@ -141,8 +144,10 @@ pub(super) async fn pause(
     let name = &arguments.capture;
     let changed = posthaste_capture::pause(&client, name).await?;
     let text = match require_installed(name, changed)? {
-        true => format!("{name} is paused: the server keeps its log until it is resumed"),
-        false => format!("{name} was paused already"),
+        true => {
+            format!("{name} is paused; the server retains its log until the capture is resumed")
+        }
+        false => format!("{name} is already paused"),
     };
     terminal.result(text, &paused(name, true, changed))
 }
@@ -157,7 +162,7 @@ pub(super) async fn resume(
     let changed = posthaste_capture::resume(&client, name).await?;
     let text = match require_installed(name, changed)? {
         true => format!("{name} is resumed"),
-        false => format!("{name} was not paused"),
+        false => format!("{name} is not paused"),
     };
     terminal.result(text, &paused(name, false, changed))
 }

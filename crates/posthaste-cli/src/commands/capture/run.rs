@@ -13,13 +13,13 @@ use crate::database::Database;
 use crate::signals::Signals;
 use crate::terminal::Terminal;
 
-/// Capture until you stop it; a second process waits until the first has ended
+/// Run captures until stopped; a second process waits until the first has ended
 #[derive(clap::Args)]
 pub(super) struct Arguments {
     #[command(flatten)]
     which: WhichCaptures,
 
-    /// End when everything is captured that was committed before the start
+    /// Exit after capturing everything that was committed before the start
     #[arg(long)]
     once: bool,
 }

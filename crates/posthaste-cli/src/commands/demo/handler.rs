@@ -25,7 +25,7 @@ async fn digest_and_complete(pool: &Pool, context: &Context, job: &Job) -> anyho
         .query_typed_opt(include_str!("file_path.sql"), &[(&file, Type::INT8)])
         .await?;
     let Some(row) = listed else {
-        let reason = "its row is gone: a newer run took its place".to_owned();
+        let reason = "its row no longer exists: a newer run replaced it".to_owned();
         return Ok(Outcome::Discard { reason });
     };
     let path = digest::path(row.try_get(0)?);

@@ -54,15 +54,16 @@ const TABLES: [(&str, &str); 2] = [
     ),
 ];
 
-/// Which packages, as typed.
+/// Options for the packages.
 #[derive(clap::Args)]
 pub(crate) struct Packages {
-    /// Then load the packages of this machine (apt-cache dumpavail) and keep a search index equal
-    /// to them, while the loading process is killed
+    /// Then load this machine's packages (apt-cache dumpavail) into a table with a synced search
+    /// index, and kill the loading process repeatedly
     #[arg(long)]
     packages: bool,
 
-    /// The same with a file: a line of JSON each, with name, release, section, summary and details
+    /// Like --packages, with packages from a file: one JSON object per line, with name, release,
+    /// section, summary and details
     #[arg(long, value_name = "FILE")]
     packages_from: Option<PathBuf>,
 }

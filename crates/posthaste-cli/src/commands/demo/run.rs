@@ -303,5 +303,5 @@ pub(super) async fn prepare_tables(
     client
         .batch_execute(schema)
         .await
-        .context("cannot make the tables of the run")
+        .context("cannot create the tables of the run")
 }

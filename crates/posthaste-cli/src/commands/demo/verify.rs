@@ -80,7 +80,7 @@ pub(crate) async fn verify(
         proof.differing += extra.unsigned_abs();
         proof
             .examples
-            .push(format!("{extra} rows that no listed file accounts for"));
+            .push(format!("{extra} rows of files that are not listed"));
     }
     Ok(proof)
 }
@@ -118,10 +118,10 @@ struct Truth {
 fn compare(claim: &Claim, truth: Option<&Truth>, proof: &mut Proof) {
     let path = &claim.path;
     if !claim.present {
-        return proof.differs(path, "listed, and not in the table");
+        return proof.differs(path, "listed, but not in the table");
     }
     if !claim.worked {
-        return proof.differs(path, "committed, and never worked");
+        return proof.differs(path, "committed, but never processed");
     }
     match (&claim.sha256, &claim.problem, truth) {
         (Some(sha256), _, Some(truth)) if *sha256 == truth.sha256 => {
@@ -132,13 +132,13 @@ fn compare(claim: &Claim, truth: Option<&Truth>, proof: &mut Proof) {
             }
         }
         (Some(_), _, Some(_)) => proof.differs(path, "the digest differs"),
-        (Some(_), _, None) => proof.differs(path, "was read, and sha256sum cannot read it"),
+        (Some(_), _, None) => proof.differs(path, "was read, but sha256sum cannot read it"),
         (None, Some(_), None) => proof.unreadable += 1,
         (None, problem, Some(_)) => {
             let problem = problem.as_deref().unwrap_or("no digest");
-            proof.differs(path, &format!("{problem}, and sha256sum can read it"));
+            proof.differs(path, &format!("{problem}, but sha256sum can read it"));
         }
-        (None, None, None) => proof.differs(path, "worked, and neither digest nor problem"),
+        (None, None, None) => proof.differs(path, "processed, but without a digest or a problem"),
     }
 }
 
@@ -172,7 +172,7 @@ async fn sha256sum(claims: &[Claim]) -> anyhow::Result<HashMap<Vec<u8>, Truth>> 
         let size = sizes
             .get(name)
             .copied()
-            .context("sha256sum named a file that it was not asked for")?;
+            .context("sha256sum printed a file that is not listed")?;
         truths.insert(name.to_vec(), Truth { size, sha256 });
     }
     Ok(truths)
@@ -203,14 +203,11 @@ async fn run_xargs(list: Vec<u8>) -> anyhow::Result<Vec<u8>> {
         // 123: sha256sum could not read a file. The missing line is the result.
         Some(0 | 123) => {}
         Some(126 | 127) => {
-            bail!(
-                "sha256sum is not on this machine. Install coreutils, which the comparison \
-                   needs."
-            )
+            bail!("sha256sum is not installed. Install coreutils, which the comparison needs.")
         }
         _ => bail!("sha256sum failed ({status}). Run the command again."),
     }
-    written.context("xargs did not take the list of files")?;
+    written.context("xargs did not accept the list of files")?;
     read.context("cannot read the output of sha256sum")?;
     Ok(output)
 }

@@ -14,15 +14,15 @@ use crate::database::Database;
 use crate::signals::Signals;
 use crate::terminal::Terminal;
 
-/// Enqueue one job, or one for each line of JSON in a file
+/// Enqueue one job, or one job per line of JSON in a file
 #[derive(clap::Args)]
 #[command(after_help = LINES_HELP)]
 pub(super) struct Arguments {
-    /// Name of the job: what a worker finds its handler by
+    /// Name of the job, by which workers find its handler
     #[arg(required_unless_present = "file", conflicts_with = "file")]
     name: Option<String>,
 
-    /// Its arguments, a JSON object
+    /// Arguments of the job, a JSON object
     #[arg(
         default_value = "{}",
         conflicts_with = "file",
@@ -33,7 +33,7 @@ pub(super) struct Arguments {
     #[command(flatten)]
     options: Options,
 
-    /// Enqueue one job per line of this file; - is standard input
+    /// File with one job per line; - reads standard input
     #[arg(
         long,
         value_name = "FILE",
@@ -44,7 +44,7 @@ pub(super) struct Arguments {
     )]
     file: Option<PathBuf>,
 
-    /// With --file, commit after this many jobs
+    /// Number of jobs per transaction, with --file
     #[arg(
         long,
         value_name = "N",
@@ -54,52 +54,53 @@ pub(super) struct Arguments {
     )]
     batch: u32,
 
-    /// With --file, leave out this many lines at the beginning
+    /// Number of lines to skip at the beginning, with --file
     #[arg(long, value_name = "LINES", default_value_t = 0, requires = "file")]
     skip: u64,
 }
 
 const LINES_HELP: &str = "A line of a file is an object with the same names:
-  {\"name\": \"mail.send\", \"kwargs\": {\"to\": 7}, \"queue\": \"mail\", \"scheduled_at\": \
+  {\"name\": \
+  \"mail.send\", \"kwargs\": {\"to\": 7}, \"queue\": \"mail\", \"scheduled_at\": \
   \"2027-01-01T00:00:00Z\"}
-Only name is needed. max_attempts null means: until it expires.";
+Only name is required. With max_attempts null, a job is retried until \
+  it expires.";
 
 #[derive(clap::Args)]
 struct Options {
-    /// Put it in this queue; without it posthaste.route decides by the name
+    /// Queue of the job (default: chosen by its name in posthaste.route)
     #[arg(long)]
     queue: Option<String>,
 
-    /// Give it this priority; the lower runs first
+    /// Priority of the job; lower values run first
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     priority: Option<i32>,
 
-    /// Run it not before this time (2027-01-01T00:00:00Z)
+    /// Earliest time to run the job, such as 2027-01-01T00:00:00Z
     #[arg(long, value_name = "TIME")]
     scheduled_at: Option<Timestamp>,
 
-    /// Never run it after this time; 30 days after it is due if not given
+    /// Latest time to run the job (default: 30 days after it is due)
     #[arg(long, value_name = "TIME")]
     expires_at: Option<Timestamp>,
 
-    /// Give it a word to find it by
+    /// Tag by which the job can be found
     #[arg(long)]
     tag: Option<String>,
 
-    /// Have at most one job with this key at a time
+    /// Unique key: at most one unfinished job can have it
     #[arg(long, value_name = "KEY")]
     unique_key: Option<String>,
 
-    /// Run jobs with the same key one at a time, in order
+    /// Ordering key: jobs with the same key run one at a time, in order
     #[arg(long, value_name = "KEY")]
     ordering_key: Option<String>,
 
-    /// Try it this often at most; 'unlimited' means until it expires
+    /// Maximum number of attempts; 'unlimited' retries until the job expires
     #[arg(long, value_name = "N", value_parser = max_attempts)]
     max_attempts: Option<Attempts>,
 
-    /// Give it the trace that enqueues it: a traceparent, or a traceparent, a space and a
-    /// tracestate
+    /// Trace context of the job: a traceparent, optionally followed by a space and a tracestate
     #[arg(long, value_name = "TRACEPARENT")]
     trace: Option<String>,
 }

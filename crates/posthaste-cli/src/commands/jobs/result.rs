@@ -133,7 +133,7 @@ pub(super) async fn retry(
     show_each(terminal, met, &chosen.ids, |state| match state.as_deref() {
         Some("available") => "runs as soon as a worker is free".into(),
         Some("blocked") => "runs when the jobs before it in its order have ended".into(),
-        Some("quarantined") => "is run alone as soon as a worker is idle".into(),
+        Some("quarantined") => "runs alone as soon as a worker is idle".into(),
         Some("awaiting") => "waits for its confirmation".into(),
         Some(state @ ("running" | "completed")) => format!("is {state}"),
         Some(state @ ("scheduled" | "retrying")) => {

@@ -9,13 +9,13 @@ use crate::database::Database;
 use crate::failure;
 use crate::terminal::Terminal;
 
-/// Show what would be sent for the jobs that wait now, a line of JSON each, and send nothing
+/// Show what would be sent for waiting jobs, one line of JSON each, without sending it
 #[derive(clap::Args)]
 pub(super) struct Arguments {
     #[command(flatten)]
     which: RouteSelection,
 
-    /// Show at most this many jobs of each route
+    /// Maximum number of jobs to show per route
     #[arg(
         long,
         value_name = "N",

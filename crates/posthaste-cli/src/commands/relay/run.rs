@@ -16,14 +16,14 @@ use crate::site;
 use crate::terminal::Terminal;
 use crate::worker::{self, Settings, StopGrace};
 
-/// Send jobs by the routes of posthaste.toml until you stop it
+/// Send jobs by the routes of posthaste.toml until stopped
 #[derive(clap::Args)]
 pub(super) struct Arguments {
     #[command(flatten)]
     which: RouteSelection,
 
-    /// End when nothing waits to be sent, or when what is left is for a destination that has taken
-    /// nothing for ten seconds; jobs that are not due yet are not waited for
+    /// Exit when no due job is left to send, or when the destinations of the remaining jobs have
+    /// accepted nothing for ten seconds. Does not wait for scheduled jobs
     #[arg(long)]
     once: bool,
 
@@ -33,8 +33,8 @@ pub(super) struct Arguments {
     #[command(flatten)]
     listen: Listen,
 
-    /// Print what would be sent, as relay preview does, and send nothing. Nothing changes in the
-    /// database, so this works in a copy too
+    /// Print what would be sent, like 'relay preview', without sending it or changing the database;
+    /// works on a copy of a database too
     #[arg(long, conflicts_with = "once")]
     sandbox: bool,
 }

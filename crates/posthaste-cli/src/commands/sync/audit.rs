@@ -24,29 +24,29 @@ const SHOWN: usize = 10;
 /// The exit code if there are differences.
 const DIFFERS: u8 = 3;
 
-/// Compare all rows with all documents, by id and version, or by contents too
+/// Compare all rows with all documents, by ID and version and optionally by contents
 ///
-/// Exit code 0: they are equal; 3: they are not.
+/// Exit code 0: rows and documents are equal; 3: they differ.
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// Audit these tables; without any, all of the file
+    /// Tables to audit (default: all in the file)
     #[arg(value_name = "TABLE")]
     tables: Vec<String>,
 
     #[command(flatten)]
     config: Config,
 
-    /// Write and delete what differs, and compare again. An index in a folder must have no other
-    /// writer
+    /// Write or delete the documents that differ, then compare again. An index in a folder must
+    /// have no other writer
     #[arg(long)]
     repair: bool,
 
-    /// Make each document again and compare it with what the index holds: for rows that were
-    /// changed where no trigger fires, and documents that were changed past the sync
+    /// Also build each document and compare it with the one in the index. This finds rows that were
+    /// changed without triggers, and documents that were changed directly in the index
     #[arg(long)]
     contents: bool,
 
-    /// Look at most at this many a second on either side: 1000/s or 60000/m
+    /// Maximum rate at which rows, and documents, are read, such as 1000/s or 60000/m
     #[arg(long, value_name = "RATE", value_parser = per_second)]
     rate: Option<u32>,
 }

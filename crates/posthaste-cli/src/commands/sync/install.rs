@@ -14,18 +14,18 @@ use crate::failure;
 use crate::syncs::{self, Config};
 use crate::terminal::Terminal;
 
-/// Prepare tables to be synced: add a column of versions, and triggers that enqueue a job with each
-/// change; run it again when their settings have changed
+/// Prepare tables for syncing: add a version column, and triggers that enqueue a job for each
+/// change; run it again after changing their settings
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// Prepare these tables; without any, all of the file
+    /// Tables to prepare (default: all in the file)
     #[arg(value_name = "TABLE")]
     tables: Vec<String>,
 
     #[command(flatten)]
     config: Config,
 
-    /// Print the statements and run none
+    /// Print the statements instead of running them
     #[arg(long)]
     dry_run: bool,
 }
@@ -55,7 +55,7 @@ pub(super) async fn run(
             if let Some(problem) = problem {
                 let problem = failure::redact(&problem);
                 terminal.note(&format!(
-                    "sync {name}: the document of the first row cannot be made: {problem}"
+                    "sync {name}: the document of the first row cannot be built: {problem}"
                 ));
             }
             let is_elastic = table.elastic()?.is_some();
@@ -79,7 +79,7 @@ pub(super) async fn run(
     if !arguments.dry_run {
         terminal.note(
             "'posthaste sync run' fills an empty index; 'posthaste sync reindex TABLE --all' fills \
-             one that is not empty. Restart a running 'sync run' to make it see a new table",
+             one that is not empty. Restart a running 'sync run' to include a new table",
         );
     }
     Ok(())

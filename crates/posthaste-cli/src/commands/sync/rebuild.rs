@@ -20,26 +20,25 @@ use crate::site;
 use crate::syncs::{self, Config};
 use crate::terminal::Terminal;
 
-/// Build an index of Elasticsearch or OpenSearch anew, by the definition in the file
+/// Rebuild an index of Elasticsearch or OpenSearch by the definition in the file
 ///
-/// The old index is searched and synced meanwhile; then the alias stands for the new one. Run
-/// it again if it was ended before: it goes on. Exit code 0: the alias stands for the new index; 1:
-/// it does not, and nothing has changed for searches, unless the error says that this is not
-/// known.
+/// The old index is searched and synced meanwhile; then the alias moves to the new one. If a
+/// rebuild is interrupted, run it again: it resumes. Exit code 0: the alias points to the new
+/// index; 1: it does not, and searches are unaffected unless the error says otherwise.
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// Rebuild the index of this table; may be left out where there is one
+    /// Table whose index to rebuild; optional if the file has only one
     #[arg(value_name = "TABLE")]
     table: Option<String>,
 
     #[command(flatten)]
     config: Config,
 
-    /// Write and compare at most this many documents a second: 1000/s or 60000/m
+    /// Maximum rate at which documents are written and compared, such as 1000/s or 60000/m
     #[arg(long, value_name = "RATE", value_parser = per_second)]
     rate: Option<u32>,
 
-    /// Delete the new index that was begun, instead of going on
+    /// Delete the unfinished new index instead of resuming
     #[arg(long, conflicts_with = "rate")]
     give_up: bool,
 }
@@ -58,9 +57,9 @@ pub(super) async fn run(
         .with_context(|| format!("sync {name}: index"))?;
     let Some(index) = index else {
         bail!(
-            "sync {name}: only an index on Elasticsearch or OpenSearch can be rebuilt beside the \
-             old one. For others, stop the sync, delete the index, and run 'posthaste sync reindex \
-             {name} --all'."
+            "sync {name}: only an index on Elasticsearch or OpenSearch can be rebuilt while the \
+             old one stays in use. For others, stop the sync, delete the index, and run 'posthaste \
+             sync reindex {name} --all'."
         );
     };
     let client = database.address().connect().await?;
@@ -82,7 +81,10 @@ pub(super) async fn run(
     let rebuilt = index.rebuild(&rows, audit).await;
     drop(rows);
     let rebuilt = rebuilt.with_context(|| {
-        format!("sync {name}: the index was not replaced. Run it again to go on, or with --give-up")
+        format!(
+            "sync {name}: the index was not replaced. Run the command again to resume, or with \
+                 --give-up to delete the new index"
+        )
     })?;
     let done = Done::new(name, rebuilt);
     terminal.result(&done, &done)?;

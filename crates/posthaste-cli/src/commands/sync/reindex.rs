@@ -23,11 +23,11 @@ use crate::terminal::Terminal;
 
 const POLL_EVERY: Duration = Duration::from_millis(500);
 
-/// Write documents of a synced table again, after all new changes: by ids, by time, by any
-/// condition
+/// Rewrite documents of a synced table, by ID, by time or by any condition; new changes are written
+/// first
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// Write documents of this table, as the file calls it
+    /// Name of the table in the file
     #[arg(value_name = "TABLE")]
     table: String,
 
@@ -37,23 +37,23 @@ pub(super) struct Arguments {
     #[command(flatten)]
     instead: Instead,
 
-    /// Write only documents whose version in the index is not that of the row
+    /// Rewrite only documents whose version differs from that of the row
     #[arg(long, conflicts_with = "instead")]
     only_different: bool,
 
-    /// Give its jobs this tag
+    /// Tag of the jobs
     #[arg(long, value_name = "TAG", default_value = "reindex")]
     tag: String,
 
-    /// Give its jobs this priority: among re-indexes, the lower goes first
+    /// Priority of the jobs; among re-indexes, lower values run first
     #[arg(long, value_name = "N", default_value_t = 1_000)]
     priority: i32,
 
-    /// Print the statement and about how many documents it takes, and run nothing
+    /// Print the statement and the estimated number of documents instead of running it
     #[arg(long, conflicts_with = "instead")]
     dry_run: bool,
 
-    /// Show how far it is until it has ended
+    /// Wait until the re-index has ended, and show its progress
     #[arg(long, conflicts_with_all = ["dry_run", "pause", "cancel"])]
     wait: bool,
 
@@ -61,14 +61,14 @@ pub(super) struct Arguments {
     config: Config,
 }
 
-/// Which documents.
+/// Selects rows whose documents are written again.
 #[derive(clap::Args)]
 #[group(id = "which", multiple = true, conflicts_with = "instead")]
 struct RowSelector {
-    /// All rows
+    /// Select all rows
     #[arg(long, conflicts_with_all = ["ids", "id", "condition", "column"])]
     all: bool,
-    /// These ids, also such that have no row any more
+    /// Select these IDs, including those whose rows were deleted
     #[arg(
         long,
         value_name = "ID",
@@ -76,37 +76,37 @@ struct RowSelector {
         conflicts_with_all = ["condition", "column"]
     )]
     ids: Vec<String>,
-    /// This id, taken as it stands, commas too; may be given more than once
+    /// Select this ID, which may contain commas (repeatable)
     #[arg(long, value_name = "ID", conflicts_with_all = ["condition", "column"])]
     id: Vec<String>,
-    /// Rows for which this SQL is true, such as "t.owner = 7"
+    /// Select rows for which this SQL condition is true, such as "t.owner = 7"
     #[arg(long = "where", value_name = "SQL")]
     condition: Option<String>,
-    /// Rows by the time in this column: since, until, or between
+    /// Select rows by the time in this column, with --since, --until or both
     #[arg(long, value_name = "NAME")]
     column: Option<String>,
-    /// From this time on, as Postgres reads it
+    /// Earliest time, inclusive, in a format of Postgres
     #[arg(long, value_name = "TIME", requires = "column")]
     since: Option<String>,
-    /// Before this time
+    /// Latest time, exclusive, in a format of Postgres
     #[arg(long, value_name = "TIME", requires = "column")]
     until: Option<String>,
 }
 
-/// Something about what goes on already.
+/// Options about re-indexes that have begun.
 #[derive(clap::Args)]
 #[group(id = "instead", multiple = false)]
 struct Instead {
-    /// Show how far the table's re-indexes are
+    /// Show the progress of the table's re-indexes
     #[arg(long)]
     progress: bool,
-    /// Let its re-indexes rest; what changes goes on being synced
+    /// Pause the table's re-indexes; changes are still synced
     #[arg(long)]
     pause: bool,
-    /// Let them go on
+    /// Resume the table's re-indexes
     #[arg(long)]
     resume: bool,
-    /// Cancel what is left of them
+    /// Cancel the remaining jobs of the table's re-indexes
     #[arg(long)]
     cancel: bool,
 }
@@ -136,8 +136,8 @@ pub(super) async fn run(
     }
     if !progress && !arguments.wait && !arguments.which.has_choice() {
         bail!(
-            "choose documents: --all, --ids, --id, --where, or --column with --since or \
-             --until; or --progress, --pause, --resume, --cancel"
+            "select documents: --all, --ids, --id, --where, or --column with --since or --until; \
+             or --progress, --pause, --resume, --cancel"
         );
     }
     if arguments.which.has_choice() {
@@ -146,7 +146,7 @@ pub(super) async fn run(
             return terminal.result(&plan, &plan);
         }
         let jobs = plan.begin(&client).await;
-        let jobs = jobs.with_context(|| format!("the re-index of {name} did not begin"))?;
+        let jobs = jobs.with_context(|| format!("the re-index of {name} did not start"))?;
         let what = match arguments.only_different {
             true => "will be compared and written again if the versions differ",
             false => "will be written again",

@@ -28,18 +28,18 @@ const ONCE_EVERY: Duration = Duration::from_secs(1);
 /// The exit code of --once if documents failed.
 const FAILED: u8 = 3;
 
-/// Keep search indexes equal to their tables until you stop it
+/// Keep search indexes in sync with their tables until stopped
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// Sync these tables; without any, all of the file
+    /// Tables to sync (default: all in the file)
     #[arg(value_name = "TABLE")]
     tables: Vec<String>,
 
     #[command(flatten)]
     config: Config,
 
-    /// End when what is due now is in the index and was seen there; exit code 3 if documents
-    /// could not be built or were rejected
+    /// Exit when everything that is due now is in the index and was read back from it; exit code 3
+    /// if documents could not be built or were rejected
     #[arg(long)]
     once: bool,
 

@@ -13,18 +13,18 @@ use crate::terminal::{Terminal, escape_name};
 /// The maximum length of a document in the text output, in characters.
 const LINE: usize = 120;
 
-/// Search a synced table: its index says which rows match, Postgres what they are now
+/// Search a synced table: the index finds matching rows, Postgres returns their current contents
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// Search for words, "phrases", -without
+    /// Words, "phrases" and -excluded words to search for
     #[arg(value_name = "WORDS", required = true)]
     words: Vec<String>,
 
-    /// Search this synced table; may be left out where there is one
+    /// Table to search; optional if the file has only one
     #[arg(long = "in", value_name = "TABLE")]
     table: Option<String>,
 
-    /// Show at most this many
+    /// Maximum number of rows to show
     #[arg(
         long,
         value_name = "N",

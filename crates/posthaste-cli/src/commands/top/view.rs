@@ -157,11 +157,11 @@ impl View {
     fn act(&mut self, pauses: bool) -> Asked {
         match &self.chosen {
             _ if !self.operates => {
-                self.message = Some("read-only: start it with --operate to act".to_owned());
+                self.message = Some("read-only: start with --operate to change queues".to_owned());
                 Asked::Nothing
             }
             None => {
-                self.message = Some("choose a queue first: j and k".to_owned());
+                self.message = Some("select a queue first: j and k".to_owned());
                 Asked::Nothing
             }
             Some(queue) => Asked::Act(Action {
@@ -179,7 +179,7 @@ impl View {
         let title = match &self.message {
             Some(message) => message.clone(),
             None => {
-                let held = if self.is_held { ", held" } else { "" };
+                let held = if self.is_held { ", updates paused" } else { "" };
                 format!("{title}{held}, by {}", self.sort.name())
             }
         };
@@ -188,14 +188,13 @@ impl View {
 
     fn help(&self) -> String {
         let acts = match self.operates {
-            true => "p        pause the chosen queue\nr        resume it\n",
+            true => "p        pause the selected queue\nr        resume it\n",
             false => "p, r     pause and resume a queue, with --operate\n",
         };
         format!(
-            "keys\n\nj, down  the next queue\nk, up    the queue before\n\
-             s        sort: late, available, completed, dead, name\n\
-             space    pause and continue updates\n{acts}?        this\nq        quit\n\n\
-             any key goes back"
+            "keys\n\nj, down  next queue\nk, up    previous queue\ns        sort: late, available, \
+             completed, dead, name\nspace    pause and resume updates\n{acts}?        this help\nq \
+             quit\n\nany key closes this help"
         )
     }
 }

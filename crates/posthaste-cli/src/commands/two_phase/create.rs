@@ -7,13 +7,13 @@ use serde_json::{Map, Value};
 use super::{ended, explain};
 use crate::terminal::Terminal;
 
-/// Write a transaction down, for recovery to finish; the same one again changes nothing
+/// Create a transaction, which recovery finishes; creating the same one again changes nothing
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// Its name, [A-Za-z0-9_-]{1,64}: the same name is the same transaction
+    /// Name of the transaction, [A-Za-z0-9_-]{1,64}; a name identifies one transaction
     id: String,
 
-    /// Take AMOUNT from one document and give it to another
+    /// Move AMOUNT from one document to another
     #[arg(
         long,
         num_args = 3,
@@ -24,15 +24,15 @@ pub(super) struct Arguments {
     )]
     transfer: Vec<String>,
 
-    /// Add to a document's balance, or take from it. May be given many times
+    /// Add N, which can be negative, to a document's balance (repeatable)
     #[arg(long, value_name = "DOCUMENT=N", value_parser = amount, allow_hyphen_values = true)]
     add: Vec<(String, i64)>,
 
-    /// Set fields of a document's data. May be given many times
+    /// Set fields of a document's data (repeatable)
     #[arg(long, value_name = "DOCUMENT=JSON", value_parser = fields)]
     set: Vec<(String, Map<String, Value>)>,
 
-    /// Finish it at once
+    /// Finish the transaction immediately
     #[arg(long)]
     run: bool,
 }

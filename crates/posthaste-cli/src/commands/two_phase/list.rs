@@ -13,22 +13,21 @@ use crate::terminal::Terminal;
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// Show those in this state, also a final one. May be given many times; without it, all that
-    /// are open
-    #[arg(long, value_name = "STATE", value_parser = state, conflicts_with = "unmoved")]
+    /// List transactions in this state, which can be final (repeatable; default: all open states)
+    #[arg(long, value_name = "STATE", value_parser = state, conflicts_with = "stuck_for")]
     state: Vec<State>,
 
-    /// Show open ones whose state has not changed for this long, the oldest first, each with what
-    /// blocks it
+    /// List open transactions whose state has not changed for this long, oldest first, with the
+    /// cause
     #[arg(long, value_name = "DURATION", value_parser = duration)]
-    unmoved: Option<Duration>,
+    stuck_for: Option<Duration>,
 
-    /// Show at most this many
+    /// Maximum number of transactions to list
     #[arg(
         long,
         value_name = "N",
         default_value_t = 50,
-        conflicts_with = "unmoved",
+        conflicts_with = "stuck_for",
         value_parser = clap::value_parser!(u16).range(1..=10_000)
     )]
     limit: u16,
@@ -39,7 +38,7 @@ fn state(text: &str) -> Result<State, String> {
     let mut states = State::ALL.into_iter();
     states
         .find(|state| state.to_string() == text)
-        .ok_or_else(|| format!("there are {}", known.join(", ")))
+        .ok_or_else(|| format!("the states are {}", known.join(", ")))
 }
 
 pub(super) async fn run(
@@ -47,9 +46,9 @@ pub(super) async fn run(
     coordinator: &Coordinator,
     terminal: &Terminal,
 ) -> anyhow::Result<()> {
-    if let Some(time) = arguments.unmoved {
+    if let Some(time) = arguments.stuck_for {
         let stuck = coordinator.stuck(time).await?;
-        let lines: Vec<Unmoved> = stuck.into_iter().map(Unmoved).collect();
+        let lines: Vec<StuckRow> = stuck.into_iter().map(StuckRow).collect();
         return terminal.results(&lines, "no transaction matches");
     }
     let listed = coordinator
@@ -62,9 +61,9 @@ pub(super) async fn run(
 /// A transaction that needs attention, with the cause.
 #[derive(Serialize)]
 #[serde(transparent)]
-pub(super) struct Unmoved(pub(super) Stuck);
+pub(super) struct StuckRow(pub(super) Stuck);
 
-impl fmt::Display for Unmoved {
+impl fmt::Display for StuckRow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let stuck = &self.0;
         match &stuck.record {
@@ -74,7 +73,7 @@ impl fmt::Display for Unmoved {
                 let state = record.transaction_state;
                 write!(
                     f,
-                    "{} is {state} since {since}, {}: ",
+                    "{} has been {state} since {since}, {}: ",
                     stuck.id,
                     counted(attempts, "attempt", "attempts")
                 )?;

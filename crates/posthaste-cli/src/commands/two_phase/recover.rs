@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::list::Unmoved;
+use super::list::StuckRow;
 use crate::failure;
 use crate::options::{between, duration};
 use crate::signals::Signals;
@@ -19,19 +19,19 @@ const STUCK_AFTER: Duration = Duration::from_secs(3600);
 /// Time between two reports of such transactions.
 const LOG_STUCK_EVERY: Duration = Duration::from_secs(600);
 
-/// Finish transactions that others have left open; any number of processes may do it
+/// Finish transactions that other processes left open; any number of processes can run it
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// End after one pass over those that are due
+    /// Exit after one pass over the transactions that are due
     #[arg(long)]
     once: bool,
 
-    /// Recover those that have been due for longer than this: the programs that made the others may
-    /// still be at it
+    /// Recover only transactions that have been due for longer than this; the programs that created
+    /// newer ones may still be finishing them
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
     older_than: Duration,
 
-    /// Make a pass this often
+    /// Time between passes
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = between(1, 86_400))]
     every: Duration,
 }
@@ -49,7 +49,7 @@ struct Pass {
     rolled_back: usize,
     open: Vec<Open>,
     /// Transactions whose state has not changed for an hour.
-    unmoved: Vec<Unmoved>,
+    stuck: Vec<StuckRow>,
     /// Why they could not be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     not_read: Option<String>,
@@ -67,22 +67,22 @@ impl Pass {
             id,
             why: failure::redact(&failure.to_string()),
         });
-        // The recovery succeeded even if the unmoved transactions could not be read.
-        let (unmoved, not_read) = match stuck {
-            Ok(stuck) => (stuck.into_iter().map(Unmoved).collect(), None),
+        // The recovery succeeded even if the stuck transactions could not be read.
+        let (stuck, not_read) = match stuck {
+            Ok(stuck) => (stuck.into_iter().map(StuckRow).collect(), None),
             Err(failure) => (Vec::new(), Some(failure::redact(&failure.to_string()))),
         };
         Self {
             finished: recovered.finished,
             rolled_back: recovered.rolled_back,
             open: open.collect(),
-            unmoved,
+            stuck,
             not_read,
         }
     }
 
     fn has_news(&self) -> bool {
-        let reported = self.finished + self.rolled_back + self.open.len() + self.unmoved.len();
+        let reported = self.finished + self.rolled_back + self.open.len() + self.stuck.len();
         reported > 0 || self.not_read.is_some()
     }
 }
@@ -102,13 +102,13 @@ impl fmt::Display for Pass {
         for open in &self.open {
             write!(f, "\n{}: {}", open.id, open.why)?;
         }
-        for unmoved in &self.unmoved {
-            write!(f, "\nnot moved for an hour: {unmoved}")?;
+        for stuck in &self.stuck {
+            write!(f, "\nstuck for an hour: {stuck}")?;
         }
         if let Some(why) = &self.not_read {
             write!(
                 f,
-                "\ntransactions that have not moved for an hour could not be listed: {why}"
+                "\ntransactions stuck for an hour could not be listed: {why}"
             )?;
         }
         Ok(())
@@ -143,10 +143,7 @@ pub(super) async fn run(
                 terminal.result(&pass, &pass)?;
                 signals.fail_if_signalled()?;
                 return match pass.not_read {
-                    Some(_) => anyhow::bail!(
-                        "transactions that have not moved for an hour could \
-                                              not be listed."
-                    ),
+                    Some(_) => anyhow::bail!("transactions stuck for an hour could not be listed."),
                     None => Ok(()),
                 };
             }

@@ -41,6 +41,6 @@ fn findings(all: &mut All, found: &[Finding], labels: &mut Labels) {
         };
         *series.entry(key(one.kind, subject)).or_default() += 1.0;
     }
-    let help = "What is wrong now, by the id and the level of the finding and what it is about.";
+    let help = "Current findings, by ID, level and subject.";
     all.metric("posthaste_findings", "gauge", help, &series);
 }

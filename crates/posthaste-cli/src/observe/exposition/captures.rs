@@ -31,19 +31,19 @@ const METRICS: [(&str, &str, &str, Figure); 7] = [
     (
         "posthaste_capture_bytes_total",
         "counter",
-        "The bytes of these events, about.",
+        "Approximate size of these events in bytes.",
         |one| one.bytes as f64,
     ),
     (
         "posthaste_capture_unconfirmed_bytes",
         "gauge",
-        "How much log was written since the last mark of the capture.",
+        "Bytes of the log written since the last mark of the capture.",
         |one| one.unconfirmed_bytes.unwrap_or(0) as f64,
     ),
     (
         "posthaste_capture_retained_bytes",
         "gauge",
-        "How much log the server keeps for the capture.",
+        "Bytes of the log that the server retains for the capture.",
         |one| one.retained_bytes.unwrap_or(0) as f64,
     ),
     (
@@ -55,13 +55,13 @@ const METRICS: [(&str, &str, &str, Figure); 7] = [
     (
         "posthaste_capture_copied_rows",
         "gauge",
-        "Rows that copies have handed out that have not ended.",
+        "Rows read by copies that have not ended.",
         |one| one.copied_rows.unwrap_or(0) as f64,
     ),
     (
         "posthaste_capture_gaps",
         "gauge",
-        "Gaps in what was captured that nobody has accepted.",
+        "Gaps of the capture that are not accepted.",
         |one| one.gaps as f64,
     ),
 ];

@@ -174,7 +174,7 @@ impl Folded {
                 continue;
             }
             if let Some(at) = torn {
-                bail!("line {at} is not whole, and none that a killed process left");
+                bail!("line {at} is incomplete, and no killed process left it");
             }
             match serde_json::from_str(&line) {
                 Ok(line) => folded.take(line),
@@ -182,7 +182,7 @@ impl Folded {
             }
         }
         match torn {
-            Some(at) => bail!("line {at} is not whole"),
+            Some(at) => bail!("line {at} is incomplete"),
             None => Ok(folded),
         }
     }

@@ -21,13 +21,13 @@ use crate::{captures, syncs};
 /// Rows per transaction, each with its job.
 const BATCH: i64 = 500;
 
-/// Of 'posthaste demo --packages': loads packages and keeps their index true
+/// Load packages and sync their index, for 'posthaste demo --packages'
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Where the packages and the settings are
+    /// Folder of the packages and the settings
     folder: PathBuf,
 
-    /// Which load
+    /// ID of the load
     run: i64,
 
     #[command(flatten)]

@@ -89,7 +89,8 @@ impl Proof {
         (self.postgres != self.index).then(|| {
             let ((rows, _), (documents, _)) = (&self.postgres, &self.index);
             format!(
-                "the audit says equal, and a count does not: {rows} rows, {documents} documents"
+                "the audit found no difference, but the counts differ: {rows} rows, {documents} \
+                 documents"
             )
         })
     }

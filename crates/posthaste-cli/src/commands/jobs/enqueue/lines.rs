@@ -161,7 +161,7 @@ impl Feed {
             .with_context(|| format!("lines {from} to {to} were refused"))?;
         transaction.commit().await.with_context(|| {
             format!(
-                "whether lines {from} to {to} are enqueued is not known: the answer to the commit \
+                "it is unknown whether lines {from} to {to} are enqueued: the answer to the commit \
                  was lost"
             )
         })
