@@ -222,7 +222,7 @@ posthaste.claim($1)
     }
 
     #[test]
-    fn the_slowest_claims_are_told_in_the_order_of_their_time() {
+    fn the_slowest_claims_are_reported_in_order_of_time() {
         let claims = [(1.0, 9.0), (2.0, 0.5), (3.0, 12.0), (4.0, 0.4), (5.0, 8.0)];
         let claims = claims.map(|(at, milliseconds)| Claim {
             at,
@@ -237,7 +237,7 @@ posthaste.claim($1)
     }
 
     #[test]
-    fn no_claims_are_no_spans_of_time() {
+    fn empty_logs_have_no_time_spans() {
         assert_eq!(by_time(&[], 2), [Vec::<f64>::new(), Vec::new()]);
     }
 }

@@ -48,24 +48,24 @@ const BEHIND_SECONDS: f64 = 2.0;
 /// Options of a run.
 #[derive(Debug, Args)]
 pub(crate) struct DegradeOptions {
-    /// A file, or the name of a scenario that comes with the bench.
+    /// File of a scenario, or name of a built-in scenario
     pub(crate) scenario: String,
-    /// Only these of its algorithms, separated by commas.
+    /// Only these algorithms, separated by commas
     #[arg(long, value_delimiter = ',')]
     pub(crate) only: Vec<String>,
-    /// A queue of your own: a file with the statements `schema`, `enqueue`, `claim` and `finish`.
+    /// File of an additional queue, with the statements `schema`, `enqueue`, `claim` and `finish`
     #[arg(long)]
     pub(crate) queue: Vec<PathBuf>,
-    /// How many times as fast; instead of what the scenario says.
+    /// Speed factor (default: from the scenario)
     #[arg(long)]
     pub(crate) speed: Option<f64>,
-    /// The major version of Postgres, 15 to 18; instead of what the scenario says.
+    /// Major version of Postgres, 15 to 18 (default: from the scenario)
     #[arg(long)]
     pub(crate) pg: Option<PgVersion>,
-    /// Where the private server keeps its data; not a tmpfs.
+    /// Directory for the data of the private server; not on a tmpfs
     #[arg(long)]
     pub(crate) data_parent: Option<PathBuf>,
-    /// The folder that receives the report: a page, its samples and a summary.
+    /// Folder to which the report is written: a page, its samples and a summary
     #[arg(long, default_value = "target/degrade")]
     pub(crate) out: PathBuf,
 }

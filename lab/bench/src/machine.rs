@@ -51,7 +51,7 @@ mod tests {
     use super::field;
 
     #[test]
-    fn fields_are_found_by_their_whole_name() {
+    fn fields_are_found_by_their_full_name() {
         let text = "MemTotalish: 1 kB\nMemTotal:       24689 kB\n";
         assert_eq!(field(text, "MemTotal"), Some("24689 kB"));
         assert_eq!(field(text, "Mem"), None);

@@ -10,7 +10,7 @@ use crate::degrade::DegradeOptions;
 use crate::peers::PeersOptions;
 use crate::scale::{FleetWorkerOptions, ScaleOptions};
 
-/// Measures posthaste against the shapes that other Postgres queues use.
+/// Benchmark posthaste against the designs of other Postgres queues
 #[derive(Debug, Parser)]
 #[command(version, about, args_conflicts_with_subcommands = true)]
 pub(crate) struct CommandLine {
@@ -20,31 +20,30 @@ pub(crate) struct CommandLine {
     pub(crate) run: RunOptions,
 }
 
-/// What else than measuring the binary can do.
+/// Other commands of the program.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Make docs/why/benchmarks.md from the reports under docs/benchmarks.
+    /// Generate docs/why/benchmarks.md from the reports in docs/benchmarks
     Report(ReportOptions),
-    /// Watch queues degrade while something holds the xmin horizon, and write a report.
+    /// Measure how queues degrade while a transaction holds back vacuum, and write a report
     Degrade(DegradeOptions),
-    /// The same; ends with 0 where all bounds were kept, with 1 where one was broken, with 2 where
-    /// that cannot be judged.
+    /// Like degrade; exit code 0: all bounds were kept; 1: one was broken; 2: the run cannot be
+    /// judged
     Gate(DegradeOptions),
-    /// Measure throughput against the number of worker processes.
+    /// Measure throughput by the number of worker processes
     Scale(ScaleOptions),
-    /// Work and count, for `scale`.
+    /// Run and count jobs, for `scale`
     #[command(hide = true)]
     FleetWorker(FleetWorkerOptions),
-    /// Measure posthaste beside other Postgres queues, each by its own library.
+    /// Compare posthaste with other Postgres queues, each with its library
     Peers(PeersOptions),
-    /// Measure captures of changes beside Debezium's engine.
+    /// Compare captures of changes with Debezium's engine
     Capture(CaptureOptions),
-    /// Work a backlog in a process of its own and print memory samples as JSON; the bar `memory`
-    /// starts it.
+    /// Run a backlog in a separate process and print memory samples as JSON, for the bar `memory`
     #[command(hide = true)]
     WorkBacklog(BacklogOptions),
-    /// Audit rows and documents in a process of its own and print memory samples as JSON; the bar
-    /// `audit` starts it.
+    /// Audit rows and documents in a separate process and print memory samples as JSON, for the bar
+    /// `audit`
     #[command(hide = true)]
     AuditRows(AuditOptions),
 }
@@ -52,51 +51,51 @@ pub(crate) enum Command {
 /// Options of a measuring run.
 #[derive(Debug, Args)]
 pub(crate) struct RunOptions {
-    /// Only these bars, separated by commas.
+    /// Only these bars, separated by commas
     #[arg(
         long,
         value_delimiter = ',',
         value_parser = clap::builder::PossibleValuesParser::new(crate::bars::ORDER)
     )]
     pub(crate) only: Vec<String>,
-    /// Clean rounds per bar.
+    /// Number of clean rounds per bar
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) rounds: u32,
-    /// Small sizes and one round: shows that the bench runs, measures nothing.
+    /// Use small sizes and one round to test the bench, without valid results
     #[arg(long)]
     pub(crate) quick: bool,
-    /// Seconds that the bar `paused` lasts.
+    /// Duration of the bar `paused` in seconds
     #[arg(long)]
     pub(crate) paused_seconds: Option<u64>,
-    /// Seconds of steady load in each run of the bar `churn`.
+    /// Seconds of steady load in each run of the bar `churn`
     #[arg(long)]
     pub(crate) churn_seconds: Option<u64>,
-    /// Rows of the bar `bulk`.
+    /// Number of rows in the bar `bulk`
     #[arg(long)]
     pub(crate) bulk_rows: Option<u64>,
-    /// Jobs that the bar `crowd` gives to one instant.
+    /// Number of jobs that are due at the same time in the bar `crowd`
     #[arg(long)]
     pub(crate) crowd_jobs: Option<u64>,
-    /// Jobs of the bar `relay`.
+    /// Number of jobs in the bar `relay`
     #[arg(long)]
     pub(crate) relay_jobs: Option<u64>,
-    /// Rows of the bar `sync`.
+    /// Number of rows in the bar `sync`
     #[arg(long)]
     pub(crate) sync_rows: Option<u64>,
-    /// Rows of the bar `audit`.
+    /// Number of rows in the bar `audit`
     #[arg(long)]
     pub(crate) audit_rows: Option<u64>,
-    /// Jobs that wait in the bar `pages`, and as many that are done.
+    /// Number of waiting jobs, and of completed jobs, in the bar `pages`
     #[arg(long)]
     pub(crate) pages_jobs: Option<u64>,
-    /// The major version of Postgres, 15 to 18; `POSTHASTE_PG15_BIN` and its like name the folder
-    /// of its programs.
+    /// Major version of Postgres, 15 to 18; `POSTHASTE_PG15_BIN` and the like set the folder of its
+    /// programs
     #[arg(long, default_value = "15")]
     pub(crate) pg: PgVersion,
-    /// Where the private server keeps its data; not a tmpfs.
+    /// Directory for the data of the private server; not on a tmpfs
     #[arg(long)]
     pub(crate) data_parent: Option<PathBuf>,
-    /// The docs folder that receives the report.
+    /// Folder docs, to which the report is written
     #[arg(long, default_value = "docs")]
     pub(crate) docs: PathBuf,
 }
@@ -104,7 +103,7 @@ pub(crate) struct RunOptions {
 /// Options of the page.
 #[derive(Debug, Args)]
 pub(crate) struct ReportOptions {
-    /// The docs folder that holds the reports.
+    /// Folder docs, which contains the reports
     #[arg(long, default_value = "docs")]
     pub(crate) docs: PathBuf,
 }
@@ -112,16 +111,16 @@ pub(crate) struct ReportOptions {
 /// Options of the worker process.
 #[derive(Debug, Args)]
 pub(crate) struct BacklogOptions {
-    /// The database.
+    /// URL of the database
     #[arg(long, env = "POSTHASTE_BENCH_URL", hide_env_values = true)]
     pub(crate) url: String,
-    /// How many jobs to work before ending.
+    /// Number of jobs to run before exiting
     #[arg(long)]
     pub(crate) jobs: u64,
-    /// How often memory is sampled: once per this many jobs.
+    /// Number of jobs between two memory samples
     #[arg(long)]
     pub(crate) every: u64,
-    /// The webhook that they are relayed to; without one a handler runs them.
+    /// URL of the webhook to which jobs are relayed (default: a handler runs them)
     #[arg(long)]
     pub(crate) hook: Option<String>,
 }
@@ -129,10 +128,10 @@ pub(crate) struct BacklogOptions {
 /// Options of the process that audits.
 #[derive(Debug, Args)]
 pub(crate) struct AuditOptions {
-    /// The database.
+    /// URL of the database
     #[arg(long, env = "POSTHASTE_BENCH_URL", hide_env_values = true)]
     pub(crate) url: String,
-    /// How many rows there are, and documents.
+    /// Number of rows and of documents
     #[arg(long)]
     pub(crate) rows: u64,
 }
@@ -268,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_bar_is_refused() {
+    fn unknown_bars_are_refused() {
         assert!(CommandLine::try_parse_from(["bench", "--only", "drain,nothing"]).is_err());
     }
 }

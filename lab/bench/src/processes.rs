@@ -161,7 +161,7 @@ mod tests {
     use super::{MachineTicks, Memory, ProcessStat, tree_ticks};
 
     #[test]
-    fn the_machines_ticks_are_told_apart() {
+    fn cpu_ticks_are_read_by_kind() {
         let text = "cpu  100 20 30 400 50 6 7 8 0 0\ncpu0 1 2 3 4 5 6 7 8 9 10\n";
         let ticks = MachineTicks {
             total: 621,
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tree_of_this_process_has_used_something_or_nothing_but_can_be_read() {
+    fn resource_usage_of_the_process_tree_is_readable() {
         assert!(tree_ticks(std::process::id()).is_ok());
     }
 }

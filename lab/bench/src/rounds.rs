@@ -184,14 +184,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_machine_that_is_never_quiet_ends_the_rounds_all_the_same() {
+    async fn rounds_end_on_a_machine_that_is_never_quiet() {
         let runs = rounds_played(2, &[0, 1, 2, 3, 4, 5, 6, 7]).await;
         assert_eq!(runs.len(), 8);
         assert!(clean_rounds(&runs).is_empty());
     }
 
     #[tokio::test]
-    async fn a_failure_keeps_what_was_measured_before_it() {
+    async fn failures_keep_earlier_measurements() {
         let mut runs = Vec::new();
         let mut count = 0;
         let played = play(&["one", "two"], 2, &mut runs, async |_| {

@@ -40,31 +40,32 @@ const CLAIMS: &str = "%posthaste.claim(%";
 /// Options of a run.
 #[derive(Debug, Args)]
 pub(crate) struct ScaleOptions {
-    /// Worker processes, separated by commas.
+    /// Numbers of worker processes, separated by commas
     #[arg(long, value_delimiter = ',', default_value = "1,2,4,8,16,32,64")]
     pub(crate) workers: Vec<u32>,
-    /// Milliseconds that each packet takes in one direction.
+    /// Network delays in one direction in milliseconds, separated by commas
     #[arg(long, value_delimiter = ',', default_value = "0,1,5")]
     pub(crate) delay_ms: Vec<u64>,
-    /// Queues that all processes work.
+    /// Numbers of queues that all processes serve, separated by commas
     #[arg(long, value_delimiter = ',', default_value = "1,8")]
     pub(crate) queues: Vec<u32>,
-    /// Jobs that one process runs at once; the queues share them, and have at least one each.
+    /// Number of jobs that one process runs at once, divided among its queues with at least one
+    /// each
     #[arg(long, default_value_t = 10)]
     pub(crate) slots: usize,
-    /// Milliseconds that a job takes.
+    /// Duration of a job in milliseconds
     #[arg(long, default_value_t = 20)]
     pub(crate) takes_ms: u64,
-    /// Seconds that are measured at each point.
+    /// Seconds of measurement at each point
     #[arg(long, default_value_t = 8)]
     pub(crate) seconds: u64,
-    /// The major version of Postgres, 15 to 18.
+    /// Major version of Postgres, 15 to 18
     #[arg(long, default_value = "15")]
     pub(crate) pg: PgVersion,
-    /// Where the private server keeps its data; not a tmpfs.
+    /// Directory for the data of the private server; not on a tmpfs
     #[arg(long)]
     pub(crate) data_parent: Option<PathBuf>,
-    /// A file that receives the points as JSON.
+    /// File to which the points are written as JSON
     #[arg(long)]
     pub(crate) out: Option<PathBuf>,
 }
@@ -253,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_of_all_processes_add_to_the_demand() -> anyhow::Result<()> {
+    fn the_demand_is_the_sum_of_all_slots() -> anyhow::Result<()> {
         let options = options("--slots 10 --takes-ms 20")?;
         assert_eq!(demand(&options, 1, 1), 500);
         assert_eq!(demand(&options, 8, 32), 25_600);

@@ -44,7 +44,7 @@ mod tests {
     use super::Statements;
 
     #[test]
-    fn each_name_opens_a_statement_and_prose_before_the_first_is_left_out() {
+    fn names_begin_statements_and_leading_prose_is_ignored() {
         let statements = Statements::parse(
             "-- prose\n\n-- name: one\nSELECT 1;\n\n-- why\n-- name: two\nSELECT 2;\n",
         );
@@ -53,13 +53,13 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_name_is_told_with_the_names_that_exist() {
+    fn unknown_names_are_reported_with_the_existing_ones() {
         let error = Statements::parse("\n-- name: one\nSELECT 1;").get("three");
         assert!(error.is_err_and(|error| error.to_string().contains("there are one")));
     }
 
     #[test]
-    fn both_rivals_answer_to_the_same_names() {
+    fn both_rivals_have_the_same_statements() {
         let skip_locked = Statements::parse(include_str!("../locking/skip_locked.sql"));
         let update_shape = Statements::parse(include_str!("../locking/update_shape.sql"));
         assert_eq!(skip_locked.names(), update_shape.names());

@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn the_median_of_an_even_sample_lies_between_its_two_middles() {
+    fn the_median_of_an_even_sample_is_the_mean_of_its_middles() {
         assert_eq!(
             Spread::of(&[4.0, 1.0, 2.0, 9.0]).map(|spread| spread.median),
             Some(3.0)

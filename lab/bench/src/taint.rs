@@ -123,7 +123,7 @@ mod tests {
     };
 
     #[test]
-    fn what_the_bench_did_not_use_went_to_strangers() {
+    fn time_not_used_by_the_bench_is_foreign() {
         let shares = divide(MACHINE, 700, false);
         assert_eq!(shares.busy, 0.76);
         assert_eq!(shares.foreign, 0.06);
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn busy_strangers_taint_even_when_they_are_not_niced() {
+    fn foreign_load_taints_even_if_it_is_not_niced() {
         let shares = ProcessorUse {
             foreign: 0.21,
             ..ProcessorUse::default()
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_niced_bench_is_not_its_own_stranger() {
+    fn niced_time_of_the_bench_is_not_foreign() {
         let machine = MachineTicks {
             niced: 720,
             ..MACHINE
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rule_in_words_names_its_limits() {
+    fn the_description_of_the_rule_names_its_limits() {
         assert!(rule().contains("exceed 10 %") && rule().contains("more than 20 %"));
     }
 }

@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_figure_just_short_of_its_bound_is_a_miss() -> anyhow::Result<()> {
+    fn values_just_short_of_their_bound_are_misses() -> anyhow::Result<()> {
         let runs = [run("ours", 1, 4.999)];
         assert_eq!(
             Evidence::from_runs(&runs, 1)
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn too_few_clean_rounds_are_judged_on_all_and_say_so() -> anyhow::Result<()> {
+    fn with_too_few_clean_rounds_all_rounds_are_judged_and_marked() -> anyhow::Result<()> {
         let runs = [run("ours", 1, 6.0), tainted(run("ours", 2, 1.0))];
         let judgement = Evidence::from_runs(&runs, 2).median(five_times(), "ours", "rate")?;
         assert_eq!(
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rival_is_taken_at_its_best() -> anyhow::Result<()> {
+    fn rivals_are_judged_by_their_best_result() -> anyhow::Result<()> {
         let runs = [run("batch 100", 1, 10.0), run("batch 1000", 1, 12.0)];
         assert_eq!(
             Evidence::from_runs(&runs, 1).best(&["batch 100", "batch 1000"], "rate")?,
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn what_must_never_happen_is_judged_by_the_worst_round() -> anyhow::Result<()> {
+    fn forbidden_results_are_judged_by_the_worst_round() -> anyhow::Result<()> {
         let runs = [
             run("ours", 1, 0.0),
             run("ours", 2, 3.0),
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn an_upper_bound_admits_itself() {
+    fn upper_bounds_are_inclusive() {
         assert!(Bound::AtMost(0.0).admits(0.0));
         assert!(!Bound::AtMost(0.0).admits(1.0));
     }

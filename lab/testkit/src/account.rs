@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_user_is_found_by_its_whole_name() {
+    fn users_are_found_by_their_full_name() {
         let users = "postgresql:x:7:8::/:/bin/sh\npostgres:x:101:104::/:/bin/sh\n";
         assert!(matches!(
             find(users, "postgres"),

@@ -11,7 +11,7 @@ use crate::{BOUND, shell};
 const COUNTING: &str = "i=0; while :; do i=$((i + 1)); echo \"line $i\"; sleep 0.01; done";
 
 #[tokio::test]
-async fn lines_are_found_one_after_the_other() -> anyhow::Result<()> {
+async fn lines_are_found_in_order() -> anyhow::Result<()> {
     let mut child = Child::spawn(&mut shell(
         "echo one; echo two; echo one more; echo oops >&2; exit 3",
     ))?;
@@ -29,7 +29,7 @@ async fn lines_are_found_one_after_the_other() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn a_line_that_never_comes_is_waited_for_within_the_bound() -> anyhow::Result<()> {
+async fn waiting_for_a_missing_line_ends_at_the_limit() -> anyhow::Result<()> {
     let mut child = Child::spawn(&mut shell("echo here; exec sleep 600"))?;
     let error = child
         .line("there", Duration::from_millis(50))
@@ -40,7 +40,7 @@ async fn a_line_that_never_comes_is_waited_for_within_the_bound() -> anyhow::Res
 }
 
 #[tokio::test]
-async fn input_is_fed_whole() -> anyhow::Result<()> {
+async fn input_is_written_completely() -> anyhow::Result<()> {
     let mut child = Child::spawn_fed(&mut shell("wc -c"), vec![b'x'; 1 << 20])?;
     child.line("1048576", BOUND).await?;
     assert!(child.exit(BOUND).await?.success());
@@ -48,7 +48,7 @@ async fn input_is_fed_whole() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn a_child_hears_the_signals_that_ask_it_to_end() -> anyhow::Result<()> {
+async fn children_receive_termination_signals() -> anyhow::Result<()> {
     let script = "trap 'echo asked; exit 0' TERM; trap 'echo interrupted' INT; echo ready;
         while :; do sleep 0.01; done";
     let mut child = Child::spawn(&mut shell(script))?;
@@ -63,8 +63,8 @@ async fn a_child_hears_the_signals_that_ask_it_to_end() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn it_hears_them_also_where_whoever_started_the_tests_ignores_them() -> anyhow::Result<()> {
-    let test = "child::a_child_hears_the_signals_that_ask_it_to_end";
+async fn children_receive_signals_that_their_parent_ignores() -> anyhow::Result<()> {
+    let test = "child::children_receive_termination_signals";
     let ignoring = "trap '' HUP INT QUIT TERM; exec \"$0\" --exact \"$1\"";
     let mut tests = Command::new("/bin/sh");
     tests
@@ -78,7 +78,7 @@ async fn it_hears_them_also_where_whoever_started_the_tests_ignores_them() -> an
 }
 
 #[tokio::test]
-async fn a_paused_child_stands_still_until_it_is_resumed() -> anyhow::Result<()> {
+async fn paused_children_make_no_progress_until_resumed() -> anyhow::Result<()> {
     let mut child = Child::spawn(&mut shell(COUNTING))?;
     child.line("line 3", BOUND).await?;
     child.pause()?;
@@ -107,7 +107,7 @@ async fn a_killed_child_is_reaped() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn a_dropped_child_takes_its_own_children_along() -> anyhow::Result<()> {
+async fn dropping_a_child_ends_its_children() -> anyhow::Result<()> {
     let mut child = Child::spawn(&mut shell("sleep 600 & echo $!; wait"))?;
     let grandchild: u32 = child.line("", BOUND).await?.parse()?;
     assert!(is_alive(grandchild));

@@ -50,7 +50,7 @@ async fn copies_of_a_template_are_isolated_and_the_template_is_prepared_once() -
 }
 
 #[tokio::test]
-async fn an_own_server_prepares_its_first_database_and_copies_the_next() -> anyhow::Result<()> {
+async fn separate_servers_prepare_one_database_and_copy_it() -> anyhow::Result<()> {
     let prepared = AtomicU32::new(0);
     let prepare = async |url: String| {
         prepared.fetch_add(1, Ordering::Relaxed);
@@ -70,7 +70,7 @@ async fn an_own_server_prepares_its_first_database_and_copies_the_next() -> anyh
 }
 
 #[tokio::test]
-async fn a_database_is_greeted_once_by_its_first_client() -> anyhow::Result<()> {
+async fn the_first_client_runs_the_greeting_once() -> anyhow::Result<()> {
     let database = TestDb::empty(PgServer::shared(PgVersion::any())?).await?;
     connect(database.url())
         .await?
@@ -83,8 +83,7 @@ async fn a_database_is_greeted_once_by_its_first_client() -> anyhow::Result<()> 
 }
 
 #[tokio::test]
-async fn a_database_is_dropped_also_when_its_server_was_started_again_meanwhile()
--> anyhow::Result<()> {
+async fn databases_are_dropped_after_a_server_restart() -> anyhow::Result<()> {
     let server = PgServer::start(PgVersion::any(), &[])?;
     let database = TestDb::empty(&server).await?;
     server.restart()?;
@@ -100,7 +99,7 @@ async fn a_database_is_dropped_also_when_its_server_was_started_again_meanwhile(
 }
 
 #[tokio::test]
-async fn a_preparation_that_fails_is_tried_again_from_the_start() -> anyhow::Result<()> {
+async fn failed_preparations_are_repeated_from_the_start() -> anyhow::Result<()> {
     let server = PgServer::shared(PgVersion::any())?;
     let fails = async |url: String| {
         connect(&url)
@@ -125,8 +124,7 @@ async fn a_preparation_that_fails_is_tried_again_from_the_start() -> anyhow::Res
 }
 
 #[tokio::test]
-async fn a_dropped_database_is_gone_in_spite_of_sessions_and_prepared_transactions()
--> anyhow::Result<()> {
+async fn databases_are_dropped_despite_sessions_and_prepared_transactions() -> anyhow::Result<()> {
     let server = PgServer::shared(PgVersion::any())?;
     let database = TestDb::empty(server).await?;
     let name = database.name().to_owned();
@@ -148,7 +146,7 @@ async fn a_dropped_database_is_gone_in_spite_of_sessions_and_prepared_transactio
 }
 
 #[tokio::test]
-async fn a_pool_is_as_large_as_asked() -> anyhow::Result<()> {
+async fn pools_have_the_requested_size() -> anyhow::Result<()> {
     let database = TestDb::empty(PgServer::shared(PgVersion::V18)?).await?;
     let pool = database.pool(3)?;
     let held = (pool.get().await?, pool.get().await?, pool.get().await?);

@@ -38,7 +38,7 @@ async fn every_version_runs_with_the_settings_that_tests_rely_on() -> anyhow::Re
 }
 
 #[tokio::test]
-async fn the_shared_server_is_one() -> anyhow::Result<()> {
+async fn tests_share_one_server() -> anyhow::Result<()> {
     assert_eq!(
         PgServer::shared(PgVersion::V15)?.pid(),
         PgServer::shared(PgVersion::V15)?.pid()
@@ -74,7 +74,7 @@ async fn committed_rows_survive_an_immediate_stop_a_fast_stop_and_sigkill() -> a
 }
 
 #[tokio::test]
-async fn settings_of_a_test_win() -> anyhow::Result<()> {
+async fn settings_of_a_test_override_defaults() -> anyhow::Result<()> {
     let server = PgServer::start(PgVersion::V15, &[("jit", "off"), ("max_connections", "20")])?;
     assert_eq!(ask(&server.url("postgres"), "SHOW jit").await?, "off");
     assert_eq!(
@@ -85,7 +85,7 @@ async fn settings_of_a_test_win() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn a_setting_that_postgres_refuses_is_told_with_its_reason() {
+async fn rejected_settings_are_reported_with_the_reason() {
     let error = PgServer::start(PgVersion::V15, &[("no_such_setting", "1")]).unwrap_err();
     assert!(
         format!("{error:#}").contains("no_such_setting"),

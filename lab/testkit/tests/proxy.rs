@@ -47,7 +47,7 @@ impl Stage {
 }
 
 #[tokio::test]
-async fn large_answers_pass_unharmed() -> anyhow::Result<()> {
+async fn large_answers_pass_unchanged() -> anyhow::Result<()> {
     let stage = Stage::new(PgVersion::any()).await?;
     let sent = "x".repeat(3 << 20);
     let row = stage
@@ -60,7 +60,7 @@ async fn large_answers_pass_unharmed() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn tools_that_ask_for_encryption_first_pass_too() -> anyhow::Result<()> {
+async fn clients_that_request_encryption_first_can_connect() -> anyhow::Result<()> {
     for version in PgVersion::ALL {
         let stage = Stage::new(version).await?;
         let port = stage.proxy.address().port().to_string();
@@ -82,7 +82,7 @@ async fn tools_that_ask_for_encryption_first_pass_too() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn a_cut_resets_what_is_open_and_refuses_what_is_new_until_restored() -> anyhow::Result<()> {
+async fn cuts_reset_open_connections_and_refuse_new_ones_until_restored() -> anyhow::Result<()> {
     let stage = Stage::new(PgVersion::any()).await?;
     let client = stage.client().await?;
     client.batch_execute("SELECT 1").await?;
@@ -115,7 +115,7 @@ async fn a_cut_ends_the_session_on_the_server() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn half_open_connections_hear_nothing_and_do_not_come_back() -> anyhow::Result<()> {
+async fn half_open_connections_receive_nothing_and_never_recover() -> anyhow::Result<()> {
     let stage = Stage::new(PgVersion::any()).await?;
     let old = stage.client().await?;
     stage.proxy.half_open();

@@ -48,7 +48,7 @@ fn the_notes_and_counts_of_all_test_processes_are_summed() -> anyhow::Result<()>
 }
 
 #[test]
-fn a_demanded_part_that_did_not_run_often_enough_fails_the_run() -> anyhow::Result<()> {
+fn required_parts_that_ran_too_rarely_fail_the_run() -> anyhow::Result<()> {
     let ledger = Ledger::new("demanded");
     ledger.written_by_a_test_process()?;
     let output = ledger.sum(&["pg15", "pg17", "kills=8", "cuts=2"])?;
@@ -62,7 +62,7 @@ fn a_demanded_part_that_did_not_run_often_enough_fails_the_run() -> anyhow::Resu
 }
 
 #[test]
-fn a_test_that_its_machine_could_not_run_is_named_once_before_the_sum() -> anyhow::Result<()> {
+fn tests_that_could_not_run_are_listed_once_before_the_total() -> anyhow::Result<()> {
     let ledger = Ledger::new("not-run");
     ledger.written_by_a_test_process()?;
     ledger.written_by_a_test_process()?;
@@ -80,7 +80,7 @@ fn a_test_that_its_machine_could_not_run_is_named_once_before_the_sum() -> anyho
 }
 
 #[test]
-fn a_run_of_nothing_says_so() -> anyhow::Result<()> {
+fn empty_runs_are_reported() -> anyhow::Result<()> {
     let ledger = Ledger::new("nothing");
     fs::write(&ledger.0, "")?;
     assert_eq!(

@@ -17,7 +17,7 @@ use crate::BOUND;
 const DURABLE: [(&str, &str); 2] = [("appendonly", "yes"), ("appendfsync", "always")];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sidekiq_runs_what_its_client_pushes() -> anyhow::Result<()> {
+async fn sidekiq_runs_jobs_of_its_client() -> anyhow::Result<()> {
     let program = "
         require 'sidekiq'
         Sidekiq::Client.push('class' => 'Mail::Job', 'args' => [ARGV[0], \
@@ -31,7 +31,7 @@ async fn sidekiq_runs_what_its_client_pushes() -> anyhow::Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn asynq_runs_what_its_client_enqueues() -> anyhow::Result<()> {
+async fn asynq_runs_tasks_of_its_client() -> anyhow::Result<()> {
     survives_kills("asynq", Asynq, Worker::asynq, |redis, id| {
         let mut client = Command::new(Asynq.find().unwrap_or_default());
         let payload = format!("[\"{id}\",{{\"n\":12345678901234567890}}]");
@@ -44,12 +44,12 @@ async fn asynq_runs_what_its_client_enqueues() -> anyhow::Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn celery_runs_on_redis_what_its_client_sends() -> anyhow::Result<()> {
+async fn celery_on_redis_runs_tasks_of_its_client() -> anyhow::Result<()> {
     survives_kills("celery on redis", Celery, Worker::celery, send_task).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bullmq_runs_what_its_client_adds() -> anyhow::Result<()> {
+async fn bullmq_runs_jobs_of_its_client() -> anyhow::Result<()> {
     let program = "
         const { Queue } = require('bullmq');
         const queue = new Queue('default', { connection: { port: Number(new \
@@ -102,7 +102,7 @@ async fn survives_kills(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn celery_runs_on_rabbitmq_what_its_client_sends() -> anyhow::Result<()> {
+async fn celery_on_rabbitmq_runs_tasks_of_its_client() -> anyhow::Result<()> {
     if !receivers::are_here(
         "celery on rabbitmq takes a job",
         &[Receiver::RabbitMq, Celery],
@@ -132,7 +132,7 @@ task_id=sys.argv[2])",
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rabbitmq_keeps_what_it_confirmed_and_blocks_by_its_disk_alarm() -> anyhow::Result<()> {
+async fn rabbitmq_keeps_confirmed_messages_and_blocks_on_a_disk_alarm() -> anyhow::Result<()> {
     let test = "rabbitmq keeps what it confirmed and blocks by its disk alarm";
     if !receivers::are_here(test, &[Receiver::RabbitMq, Celery]) {
         return Ok(());
@@ -171,7 +171,7 @@ with kombu.Connection(sys.argv[1], transport_options={'confirm_publish': True}) 
         message_id=sys.argv[2])";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nats_keeps_a_message_once_though_it_is_published_twice() -> anyhow::Result<()> {
+async fn nats_deduplicates_messages_published_twice() -> anyhow::Result<()> {
     if !receivers::are_here("nats keeps a message once", &[Receiver::Nats, Celery]) {
         return Ok(());
     }
@@ -213,7 +213,7 @@ asyncio.run(main())",
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn kafka_keeps_what_it_acknowledged() -> anyhow::Result<()> {
+async fn kafka_keeps_acknowledged_records() -> anyhow::Result<()> {
     if !receivers::are_here(
         "kafka keeps what it acknowledged",
         &[Receiver::Kafka, Celery],
@@ -246,7 +246,7 @@ sys.exit(producer.flush(60))",
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn opensearch_runs_scripts_and_keeps_what_it_acknowledged() -> anyhow::Result<()> {
+async fn opensearch_runs_scripts_and_keeps_acknowledged_writes() -> anyhow::Result<()> {
     let test = "opensearch runs scripts and keeps what it acknowledged";
     if !receivers::are_here(test, &[Receiver::OpenSearch, Celery]) {
         return Ok(());
@@ -282,7 +282,7 @@ sys.stdout.write(urllib.request.urlopen(request, timeout=60).read().decode())";
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_mail_server_takes_refuses_and_cuts_as_it_is_told() -> anyhow::Result<()> {
+async fn mail_servers_accept_refuse_and_disconnect_as_configured() -> anyhow::Result<()> {
     if !receivers::are_here("a mail server takes, refuses and cuts", &[Receiver::Smtp]) {
         return Ok(());
     }

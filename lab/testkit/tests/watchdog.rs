@@ -97,8 +97,7 @@ async fn an_interrupted_test_process_leaves_nothing_behind() -> anyhow::Result<(
 }
 
 #[tokio::test]
-async fn a_test_process_that_ends_leaves_nothing_behind_even_of_its_statics() -> anyhow::Result<()>
-{
+async fn ended_test_processes_leave_nothing_of_their_statics() -> anyhow::Result<()> {
     for end in ["returns", "panics", "exits"] {
         let (mut process, leftover) = test_process(end).await?;
         process.exit(BOUND).await.context(end)?;
@@ -124,7 +123,7 @@ async fn a_run_that_is_killed_leaves_nothing_behind() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn servers_start_under_a_umask_that_hides_everything() -> anyhow::Result<()> {
+async fn servers_start_under_a_restrictive_umask() -> anyhow::Result<()> {
     let needed = [Receiver::Redis, Receiver::RabbitMq, Receiver::OpenSearch];
     if !receivers::are_here("servers start under any umask", &needed) {
         return Ok(());

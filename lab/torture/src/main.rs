@@ -16,8 +16,7 @@ use posthaste_torture::{
     relay, work,
 };
 
-/// Kills, cuts, crashes and promotes everything around posthaste while it works, and checks the
-/// history of it.
+/// Inject faults into everything around posthaste while it runs, and check the recorded history
 #[derive(Debug, Parser)]
 #[command(about, args_conflicts_with_subcommands = true)]
 struct CommandLine {
@@ -29,38 +28,38 @@ struct CommandLine {
 
 #[derive(Debug, Subcommand)]
 enum Role {
-    /// A worker process of a run.
+    /// Run a worker process
     #[command(hide = true)]
     Work(WorkerOptions),
-    /// A relay process of a run.
+    /// Run a relay process
     #[command(hide = true)]
     Relay(RelayOptions),
-    /// A capture process of a run.
+    /// Run a capture process
     #[command(hide = true)]
     Capture(CaptureOptions),
-    /// An executor process of transfers.
+    /// Run an executor process of transfers
     #[command(hide = true)]
     Execute(ExecutorOptions),
-    /// Make transfers over accounts in OpenSearch, while their executors are killed, held still and
-    /// cut off.
+    /// Make transfers between accounts in OpenSearch, while their executors are killed, paused and
+    /// disconnected
     Transfers(TransferOptions),
 }
 
 #[derive(Debug, Args)]
 struct TransferOptions {
-    /// How many.
+    /// Number of transfers
     #[arg(long, default_value_t = 10_000)]
     transfers: usize,
-    /// Over how many accounts.
+    /// Number of accounts
     #[arg(long, default_value_t = 100)]
     accounts: usize,
-    /// Processes at once.
+    /// Number of executor processes
     #[arg(long, default_value_t = 4)]
     executors: usize,
-    /// What each of them has under way.
+    /// Number of concurrent transfers per process
     #[arg(long, default_value_t = 64)]
     at_once: usize,
-    /// How often each fault strikes.
+    /// Number of faults of each kind
     #[arg(long, default_value_t = 12)]
     faults: usize,
     /// What chance begins with.

@@ -188,7 +188,7 @@ mod tests {
     use posthaste_testkit::PgVersion;
 
     #[test]
-    fn every_fault_has_its_round_and_the_other_servers_have_one_more() {
+    fn every_fault_has_a_round_and_other_servers_have_one_more() {
         let counts: Counts = [(Kind::Kill, 200), (Kind::Crash, 7)].into();
         let plan = Plan::new(1, &counts, 3, PgVersion::V15, &[PgVersion::V18]);
         let kills: Vec<u64> = plan

@@ -31,19 +31,19 @@ const REACHED: Duration = Duration::from_secs(60);
 /// Options of the worker process.
 #[derive(Debug, Args)]
 pub struct WorkerOptions {
-    /// The database.
+    /// URL of the database
     #[arg(long)]
     pub url: String,
-    /// Where it writes down what it does.
+    /// File to which the history is written
     #[arg(long)]
     pub sink: PathBuf,
-    /// What says how far the server's clock is ahead of the machine's, where it has its own.
+    /// File with the offset of the server's clock, if it has a separate one
     #[arg(long)]
     pub clock: Option<PathBuf>,
-    /// A bad habit; see `bugs`.
+    /// Injected bug; see `bugs`
     #[arg(long, value_enum)]
     pub misbehavior: Option<Misbehavior>,
-    /// The site that it belongs to.
+    /// Site of the process
     #[arg(long)]
     pub site: Option<String>,
 }

@@ -34,14 +34,14 @@ const OF_CAPTURES: [&str; 3] = [
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_broken_store_a_broken_worker_and_a_broken_producer_are_noticed() {
+async fn broken_stores_workers_and_producers_are_detected() {
     noticed("noticed", &SOME, 50).await;
     ran::count("torture-bugs", SOME.len() as u64);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn broken_relays_are_noticed() {
-    let test = "broken_relays_are_noticed";
+async fn broken_relays_are_detected() {
+    let test = "broken_relays_are_detected";
     if !are_here(test, &[Receiver::Redis, Receiver::RabbitMq]) {
         return;
     }
@@ -50,7 +50,7 @@ async fn broken_relays_are_noticed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn captures_that_lose_repeat_and_swap_events_are_noticed() {
+async fn captures_that_lose_repeat_or_swap_events_are_detected() {
     let test = "captures_that_lose_repeat_and_swap";
     if !are_here(test, &[Receiver::Redis]) {
         return;
@@ -60,7 +60,7 @@ async fn captures_that_lose_repeat_and_swap_events_are_noticed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_store_that_a_clock_confuses_is_noticed() {
+async fn stores_confused_by_a_clock_are_detected() {
     noticed("clocks", &OF_CLOCKS, 0).await;
     ran::count("torture-clock-bugs", OF_CLOCKS.len() as u64);
 }

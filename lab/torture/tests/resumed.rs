@@ -8,7 +8,7 @@ use posthaste_torture::{Counts, Plan, Report};
 use crate::{Place, program};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_interrupted_run_goes_on_with_what_is_missing_and_its_counts_add_up() {
+async fn interrupted_runs_resume_and_their_counts_add_up() {
     let place = Place::new("resumed");
     let counts: Counts = [(Kind::Termination, 3)].into();
     let plan = |seed| Plan::new(seed, &counts, 2, PgVersion::V15, &[]);

@@ -61,24 +61,24 @@ fn is_clean(place: &Place, seed: u64, round: &Round, counts: &Counts) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_job_ends_as_it_must_whatever_is_killed_cut_and_promoted_on_15() {
+async fn every_job_ends_correctly_under_faults_on_15() {
     survives(PgVersion::V15).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_job_ends_as_it_must_whatever_is_killed_cut_and_promoted_on_18() {
+async fn every_job_ends_correctly_under_faults_on_18() {
     survives(PgVersion::V18).await;
 }
 
 /// The steps: an hour ahead and back, and ten minutes back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn work_goes_on_and_each_job_ends_as_it_must_wherever_the_clock_steps() {
+async fn every_job_ends_correctly_despite_clock_steps() {
     clocks(PgVersion::V15, Kind::ClockStep, 3).await;
     ran::count("torture-clock-steps", 3);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn work_goes_on_and_each_job_ends_as_it_must_behind_a_failover_to_another_clock() {
+async fn every_job_ends_correctly_after_a_failover_to_another_clock() {
     clocks(PgVersion::V18, Kind::Promotion, 1).await;
     ran::count("torture-clock-promotions", 1);
 }
@@ -115,7 +115,7 @@ async fn captures_continue_after_promotions_of_replicas_with_their_slots() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_sleeps_is_woken_for_what_is_due_also_under_hostile_settings() {
+async fn sleeping_workers_wake_for_due_jobs_under_hostile_settings() {
     let counts = [(Kind::Termination, 1), (Kind::Late, 1)].into();
     let place = Place::new("idle");
     let (seed, round) = round_in_time(&place, || hostile_and_idle(&counts)).await;
@@ -148,7 +148,7 @@ fn hostile_and_idle(counts: &Counts) -> Plan {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_message_arrives_as_it_must_whatever_is_killed_cut_full_and_forgotten() {
+async fn every_message_arrives_correctly_under_faults() {
     let test = "every_message_arrives_as_it_must";
     if !are_here(test, &[Receiver::Redis, Receiver::RabbitMq]) {
         return;

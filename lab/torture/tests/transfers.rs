@@ -31,7 +31,7 @@ fn plan(transfers: usize, faults: BTreeMap<Fault, usize>) -> Plan {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn transfers_end_and_money_stays_whoever_is_killed_held_still_and_cut_off() {
+async fn transfers_end_and_conserve_money_under_faults() {
     let faults = BTreeMap::from([
         (Fault::Kill, 3),
         (Fault::Cut, 2),
@@ -56,7 +56,7 @@ async fn transfers_end_and_money_stays_whoever_is_killed_held_still_and_cut_off(
 
 /// Without this, the transfers above would prove nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_takes_late_holds_is_noticed_by_transfers() {
+async fn transfers_detect_a_server_that_accepts_late_holds() {
     let plan = Plan {
         at_once: 40,
         ..plan(300, [(Fault::Stall, 3)].into())

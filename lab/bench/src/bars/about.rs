@@ -187,7 +187,7 @@ mod tests {
     use super::{about, title};
 
     #[test]
-    fn every_bar_has_a_title_and_says_what_it_measures() {
+    fn every_bar_has_a_title_and_a_description() {
         let is_told = |name: &&str| !title(name).is_empty() && !about(name).is_empty();
         assert!(crate::bars::ORDER.iter().all(is_told));
     }

@@ -143,7 +143,7 @@ mod tests {
     use crate::statistics::greatest;
 
     #[test]
-    fn the_first_third_does_not_count() -> anyhow::Result<()> {
+    fn the_first_third_is_not_counted() -> anyhow::Result<()> {
         assert_eq!(
             last_to_middle(&[90.0, 1.0, 2.0, 4.0, 5.0, 3.0], greatest)?,
             1.25

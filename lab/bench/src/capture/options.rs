@@ -17,41 +17,41 @@ const COPY_ROWS: u64 = 10_000_000;
 /// Options of the measurements of captures.
 #[derive(Debug, Args)]
 pub(crate) struct CaptureOptions {
-    /// Only these rows, separated by commas.
+    /// Only these rows, separated by commas
     #[arg(
         long,
         value_delimiter = ',',
         value_parser = clap::builder::PossibleValuesParser::new(super::ROWS)
     )]
     pub(crate) only: Vec<String>,
-    /// Rounds of the backlog and of the steady rate.
+    /// Rounds of the backlog and of the steady rate
     #[arg(long, default_value_t = ROUNDS, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) rounds: u32,
-    /// Transactions of the backlog.
+    /// Number of transactions in the backlog
     #[arg(long, default_value_t = EVENTS)]
     pub(crate) events: u64,
-    /// Seconds of the steady rate, and under an open snapshot.
+    /// Seconds of the steady rate, and with an open snapshot
     #[arg(long, default_value_t = SECONDS)]
     pub(crate) seconds: u64,
-    /// Bytes of the large transaction, in millions.
+    /// Size of the large transaction in megabytes
     #[arg(long, default_value_t = LARGE_MB)]
     pub(crate) large_mb: u64,
-    /// Seconds for which the destination is dead.
+    /// Seconds for which the destination is down
     #[arg(long, default_value_t = DEAD_SECONDS)]
     pub(crate) dead_seconds: u64,
-    /// Rows that are copied.
+    /// Number of copied rows
     #[arg(long, default_value_t = COPY_ROWS)]
     pub(crate) copy_rows: u64,
-    /// Small sizes and one round: shows that the measurements run, measures nothing.
+    /// Use small sizes and one round to test the measurements, without valid results
     #[arg(long)]
     pub(crate) quick: bool,
-    /// The major version of Postgres, 15 to 18.
+    /// Major version of Postgres, 15 to 18
     #[arg(long, default_value = "15")]
     pub(crate) pg: PgVersion,
-    /// Where the private server keeps its data; not a tmpfs.
+    /// Directory for the data of the private server; not on a tmpfs
     #[arg(long)]
     pub(crate) data_parent: Option<PathBuf>,
-    /// The docs folder that receives the report.
+    /// Folder docs, to which the report is written
     #[arg(long, default_value = "docs")]
     pub(crate) docs: PathBuf,
 }

@@ -93,7 +93,7 @@ mod tests {
     use super::{ROWS, about, place, title};
 
     #[test]
-    fn every_row_has_a_title_and_says_what_it_measures() {
+    fn every_row_has_a_title_and_a_description() {
         for row in ROWS {
             assert!(!title(row).is_empty() && !about(row).is_empty(), "{row}");
             assert!(place(row).is_some(), "{row}");

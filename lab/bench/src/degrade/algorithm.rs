@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn files_without_a_claim_and_unknown_manners_are_refused() {
+    fn files_without_a_claim_and_unknown_modes_are_refused() {
         let parse = |text: &str| Algorithm::parse("mine", text.to_owned().leak());
         let whole = "\n-- name: schema\nA\n-- name: enqueue\nB\n-- name: claim\nC\n\
                      -- name: finish\nD\n";

@@ -224,7 +224,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn nothing_is_compared_with_nothing() {
+    fn empty_runs_are_not_compared() {
         assert_eq!(Change::default().factor(), None);
         let zero = Change {
             before: Some(0.0),

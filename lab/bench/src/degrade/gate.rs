@@ -213,14 +213,14 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_stays_as_it_was_keeps_all_bounds() {
+    fn steady_runs_keep_all_bounds() {
         let all = judged(&run(|_, _| {}));
         assert_eq!(all.len(), 5);
         assert_eq!(overall(&all).exit_code(), 0);
     }
 
     #[test]
-    fn each_bound_is_broken_by_its_own_figure() {
+    fn each_bound_is_broken_by_its_figure() {
         type Change = fn(&mut crate::degrade::sample::Sample);
         let cases: [(&str, Change); 5] = [
             ("claim_blocks", |sample| sample.claim_blocks = Some(16.0)),
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_did_not_happen_as_planned_is_not_judged() {
+    fn runs_that_deviate_from_the_plan_are_not_judged() {
         let mut let_go = run(|_, _| {});
         let_go.holds[0].let_go = Some("gone".to_owned());
         let mut failed = run(|_, _| {});
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn lost_jobs_break_the_gate_whatever_else_happened() {
+    fn lost_jobs_always_break_the_gate() {
         let mut lost = run(|_, _| {});
         lost.lost = 2;
         lost.failure = Some("a worker has ended".to_owned());

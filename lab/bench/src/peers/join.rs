@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_before_the_answer_to_commit_has_waited_for_nothing() -> anyhow::Result<()> {
+    fn starts_before_the_answer_to_commit_have_no_wait() -> anyhow::Result<()> {
         assert_eq!(join("1 100 5000\n", "1 4000\n")?.waited_ms, [0.0]);
         Ok(())
     }

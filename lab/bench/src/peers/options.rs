@@ -8,25 +8,25 @@ use posthaste_testkit::PgVersion;
 /// Options of a comparison.
 #[derive(Debug, Args)]
 pub(crate) struct PeersOptions {
-    /// Only these, separated by commas, beside posthaste.
+    /// Only these queues and posthaste, separated by commas
     #[arg(long, value_delimiter = ',')]
     pub(crate) only: Vec<String>,
-    /// Rounds of each row.
+    /// Number of rounds for each row
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) rounds: u32,
-    /// Seconds that jobs are offered at a rate; four times as many under an open snapshot.
+    /// Seconds for which jobs are enqueued at a rate; four times as long with an open snapshot
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) seconds: u64,
-    /// Small sizes and one round: shows that the comparison runs, measures nothing.
+    /// Use small sizes and one round to test the comparison, without valid results
     #[arg(long)]
     pub(crate) quick: bool,
-    /// The major version of Postgres, 15 to 18.
+    /// Major version of Postgres, 15 to 18
     #[arg(long, default_value = "15")]
     pub(crate) pg: PgVersion,
-    /// Where the private server keeps its data; not a tmpfs.
+    /// Directory for the data of the private server; not on a tmpfs
     #[arg(long)]
     pub(crate) data_parent: Option<PathBuf>,
-    /// The docs folder that receives the report.
+    /// Folder docs, to which the report is written
     #[arg(long, default_value = "docs")]
     pub(crate) docs: PathBuf,
 }

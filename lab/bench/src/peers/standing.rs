@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn leaves_out_queues_that_did_not_take_the_load() -> anyhow::Result<()> {
+    fn queues_that_did_not_sustain_the_load_are_omitted() -> anyhow::Result<()> {
         let paced = |contestant: &str, offered: f64, figure: f64| {
             let mut paced = run(contestant, 1, 0.0, figure);
             paced.figures.remove("jobs_per_second");
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn gives_no_verdict_without_others() -> anyhow::Result<()> {
+    fn no_verdict_is_given_without_competitors() -> anyhow::Result<()> {
         assert!(judge(Row::Drain, &[run("posthaste", 1, 1.0, 1.0)], 1)?.is_empty());
         Ok(())
     }

@@ -132,7 +132,7 @@ mod tests {
     use super::{ROWS, about, figures, place, title};
 
     #[test]
-    fn every_row_has_a_title_and_says_what_it_measures() {
+    fn every_row_has_a_title_and_a_description() {
         for row in ROWS {
             let name = row.name();
             assert!(!title(row).is_empty() && !about(name).is_empty(), "{name}");

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_reads_back_as_it_was_written() -> anyhow::Result<()> {
+    fn reports_round_trip() -> anyhow::Result<()> {
         let text = serde_json::to_string(&sample())?;
         assert_eq!(
             serde_json::from_str::<crate::report::Report>(&text)?,
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_is_what_the_reports_make_and_they_have_each_figure_of_it() -> anyhow::Result<()> {
+    fn the_page_matches_the_reports() -> anyhow::Result<()> {
         let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
         let reports = Archive::below(&docs).full_reports()?;
         assert!(

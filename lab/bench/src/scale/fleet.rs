@@ -18,7 +18,7 @@ use crate::database::Database;
 /// Options of one process.
 #[derive(Debug, Args)]
 pub(crate) struct FleetWorkerOptions {
-    /// The database.
+    /// URL of the database
     #[arg(long, env = "POSTHASTE_BENCH_URL", hide_env_values = true)]
     pub(crate) url: String,
     #[arg(long)]

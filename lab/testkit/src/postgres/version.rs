@@ -163,7 +163,7 @@ mod tests {
     use super::PgVersion;
 
     #[test]
-    fn others_play_the_oldest_and_the_newest_when_two_are_named() {
+    fn two_available_versions_replace_the_oldest_and_the_newest() {
         let instead = |version: PgVersion, names| version.instead(names).ok();
         assert_eq!(instead(PgVersion::V15, "16 17"), Some(PgVersion::V16));
         assert_eq!(instead(PgVersion::V18, "16 17"), Some(PgVersion::V17));

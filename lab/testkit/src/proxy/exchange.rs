@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prepared_statement_is_caught_when_it_is_run_and_not_when_it_is_prepared() {
+    fn prepared_statements_are_caught_at_execution() {
         let mut exchange = Exchange::default();
         let mut interception = armed(RequestMatcher::statement("posthaste.CLAIM"));
         exchange.client_sends(

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_found_whatever_the_pieces_they_come_in() {
+    fn messages_are_found_in_any_fragmentation() {
         let mut stream = Vec::new();
         stream.extend([0, 0, 0, 8, 4, 210, 22, 47]);
         stream.extend([0, 0, 0, 8, 0, 3, 0, 0]);
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bare_answer_about_encryption_is_no_message() {
+    fn the_answer_about_encryption_is_not_a_message() {
         let mut frames = ServerFrames::default();
         let mut bare_bytes = 1;
         frames.push(b"N");

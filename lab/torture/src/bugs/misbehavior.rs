@@ -2,38 +2,38 @@
 
 use clap::ValueEnum;
 
-/// What a worker, a producer or a relay does wrong.
+/// An injected bug of a worker, a producer, a relay or a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Misbehavior {
-    /// A handler says "done" and does it later.
+    /// A handler reports completion before it has done its work
     AcknowledgesFirst,
-    /// Workers use one fence for everything.
+    /// Workers use one fence for all jobs
     SharesAFence,
-    /// A producer enqueues beside its transaction.
+    /// A producer enqueues outside its transaction
     WritesTwice,
-    /// A producer takes a COMMIT without an answer for one that did not happen.
+    /// A producer treats an unanswered COMMIT as rolled back
     TakesSilenceForNo,
-    /// A relay says "accepted" and sends later.
+    /// A relay reports acceptance before it sends
     AnswersFirst,
-    /// A relay takes what was not answered for accepted.
+    /// A relay treats unanswered messages as accepted
     TakesSilenceForYes,
-    /// A relay answers for a message that it did not send.
+    /// A relay reports a message that it did not send
     DropsTheLast,
-    /// A relay gives a message another id each time.
+    /// A relay gives a message a new ID each time
     NamesAnew,
-    /// A relay does not look for the message that costs it its connection.
+    /// A relay does not isolate the message that breaks its connection
     IsolatesNothing,
-    /// A relay takes a server that is away for a fault of the message.
+    /// A relay counts an unreachable server as a failure of the message
     BlamesTheMessage,
-    /// Relays send in order, but all of them at once.
+    /// Ordered relays all send at the same time
     SendsSideBySide,
-    /// A relay closes jobs whose receiver has not confirmed them.
+    /// A relay completes jobs that the receiver has not confirmed
     StopsAtAcceptance,
-    /// A capture does not send an event now and then.
+    /// A capture occasionally omits an event
     LosesAnEvent,
-    /// A capture sends the events of a batch the wrong way round.
+    /// A capture sends the events of a batch in reverse order
     SwapsEvents,
-    /// A capture writes a job twice now and then.
+    /// A capture occasionally writes a job twice
     WritesAJobTwice,
 }
 

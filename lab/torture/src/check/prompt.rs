@@ -180,21 +180,21 @@ mod tests {
     }
 
     #[test]
-    fn one_in_ten_may_be_late_and_two_may_not() {
+    fn one_job_in_ten_may_be_late_but_not_two() {
         assert!(is_prompt(&idle(10, 11, 11, 0)));
         assert!(is_prompt(&idle(10, 11, 10, 2 * SOON)));
         assert!(!is_prompt(&idle(10, 11, 9, 2 * SOON)));
     }
 
     #[test]
-    fn a_kind_that_wakes_nobody_does_not_hide_among_the_others() {
+    fn lateness_is_judged_separately_for_each_kind() {
         assert!(is_prompt(&idle(40, 38, 39, 2 * SOON)));
         assert!(!is_prompt(&idle(40, 38, 38, 2 * SOON)));
         assert!(is_prompt(&idle(40, 41, 38, 2 * SOON)));
     }
 
     #[test]
-    fn a_fault_nearby_excuses_what_is_late() {
+    fn nearby_faults_excuse_late_jobs() {
         let mut history = idle(10, 11, 6, 2 * SOON);
         history
             .faults

@@ -126,7 +126,7 @@ fn broken(turn: impl FnOnce(&mut History)) -> Vec<Rule> {
 }
 
 #[test]
-fn a_sound_history_breaks_no_rule_and_each_is_asked() {
+fn sound_histories_break_no_rule_and_every_rule_is_checked() {
     let verdict = check(&sound());
     assert_eq!(verdict.findings, []);
     for rule in [
@@ -149,7 +149,7 @@ fn a_sound_history_breaks_no_rule_and_each_is_asked() {
 }
 
 #[test]
-fn a_committed_job_that_never_ended_is_lost() {
+fn committed_jobs_that_never_ended_are_lost() {
     assert_eq!(broken(|h| drop(h.runs.remove(0))), [Rule::H1]);
     assert_eq!(broken(|h| h.runs[0].ended = None), [Rule::H1]);
     assert_eq!(broken(|h| h.end.shown.clear()), [Rule::H1]);
@@ -161,7 +161,7 @@ fn a_committed_job_that_never_ended_is_lost() {
 }
 
 #[test]
-fn what_was_rolled_back_is_nowhere() {
+fn rolled_back_jobs_never_appear() {
     let ran = |h: &mut History| h.runs.push(run("w0.1", 3, 0, 2 * SECOND, Some(How::Done)));
     assert_eq!(broken(ran), [Rule::H2]);
     let kept = |h: &mut History| h.end.promised.extend([3]);
@@ -171,14 +171,14 @@ fn what_was_rolled_back_is_nowhere() {
 }
 
 #[test]
-fn what_was_not_answered_is_there_as_a_whole_or_not_at_all() {
+fn unanswered_transactions_are_applied_completely_or_not_at_all() {
     let half = |h: &mut History| h.runs.push(run("w0.1", 5, 0, 4 * SECOND, Some(How::Done)));
     assert_eq!(broken(half), [Rule::H3]);
     assert_eq!(broken(|h| drop(h.runs.remove(3))), [Rule::H3]);
 }
 
 #[test]
-fn a_repeat_needs_a_worker_that_was_lost() {
+fn repeats_need_a_lost_worker() {
     let again = |h: &mut History| h.runs.push(run("w1.1", 1, 0, 4 * SECOND, Some(How::Done)));
     assert_eq!(broken(again), [Rule::H4]);
     for kind in [Kind::Kill, Kind::Crash, Kind::HalfOpen] {
@@ -204,7 +204,7 @@ fn a_repeat_needs_a_worker_that_was_lost() {
 }
 
 #[test]
-fn a_worker_that_was_held_may_begin_late_what_it_had_claimed() {
+fn paused_workers_may_start_claimed_jobs_late() {
     let late = |kind: Kind| {
         broken(|h: &mut History| {
             h.runs.push(run("w1.1", 1, 1, 4 * SECOND, Some(How::Done)));
@@ -218,7 +218,7 @@ fn a_worker_that_was_held_may_begin_late_what_it_had_claimed() {
 }
 
 #[test]
-fn a_job_is_not_run_by_two_at_once() {
+fn jobs_are_never_run_twice_at_once() {
     let slow = |h: &mut History| {
         h.runs[0].ended = Some((How::Again, 9 * SECOND));
         h.runs.push(run("w1.1", 1, 1, 4 * SECOND, Some(How::Done)));
@@ -227,7 +227,7 @@ fn a_job_is_not_run_by_two_at_once() {
 }
 
 #[test]
-fn repeats_are_no_more_than_what_the_lost_had_in_hand() {
+fn repeats_are_bounded_by_the_jobs_of_lost_workers() {
     let flood = |repeats: Moment, others: &[(Kind, Option<&str>)]| {
         broken(|h| {
             h.faults.push(fault(Kind::Kill, 2 * SECOND, Some("w0")));
@@ -249,7 +249,7 @@ fn repeats_are_no_more_than_what_the_lost_had_in_hand() {
 }
 
 #[test]
-fn an_effect_within_complete_in_happens_once() {
+fn effects_within_complete_in_happen_once() {
     let twice = |h: &mut History| {
         h.meant.push(producer(vec![(
             CommitResult::Committed,
@@ -263,7 +263,7 @@ fn an_effect_within_complete_in_happens_once() {
 }
 
 #[test]
-fn nothing_is_left() {
+fn nothing_remains_after_a_run() {
     assert_eq!(
         broken(|h| h.end.litter.push("a key is left".into())),
         [Rule::H6]
@@ -274,7 +274,7 @@ fn nothing_is_left() {
 }
 
 #[test]
-fn arguments_arrive_as_they_were_given() {
+fn arguments_arrive_unchanged() {
     assert_eq!(
         broken(|h| h.runs[0].args = json!({"key": 1, "more": 1})),
         [Rule::H7]
@@ -282,7 +282,7 @@ fn arguments_arrive_as_they_were_given() {
 }
 
 #[test]
-fn a_fence_has_one_worker_and_one_run_of_a_job() {
+fn fences_belong_to_one_worker_and_one_run() {
     let shared = |h: &mut History| h.runs[3].fence = h.runs[0].fence.clone();
     assert_eq!(broken(shared), [Rule::H8]);
     let again = |h: &mut History| h.runs[2].fence = h.runs[1].fence.clone();
@@ -293,7 +293,7 @@ fn a_fence_has_one_worker_and_one_run_of_a_job() {
 }
 
 #[test]
-fn nothing_is_run_before_its_time_or_after_it() {
+fn jobs_run_neither_early_nor_expired() {
     let early = |h: &mut History| {
         let Meant::Intent { jobs, .. } = &mut h.meant[0][0] else {
             return;
@@ -311,7 +311,7 @@ fn nothing_is_run_before_its_time_or_after_it() {
 }
 
 #[test]
-fn a_snooze_holds_unless_the_server_or_the_worker_died_before_it_can_have_been_told() {
+fn snoozes_hold_unless_the_server_or_worker_died_first() {
     let again_after = |until, crash: Option<Moment>| {
         broken(|h| {
             let job = intent(8, JobBehavior::Snooze(until));
@@ -342,7 +342,7 @@ fn attempts_are_counted() {
 }
 
 #[test]
-fn a_unique_key_is_held_by_one_job_at_a_time() {
+fn unique_keys_belong_to_one_job_at_a_time() {
     let second = |began: Moment| {
         move |h: &mut History| {
             let mut jobs = [
@@ -367,7 +367,7 @@ fn a_unique_key_is_held_by_one_job_at_a_time() {
 }
 
 #[test]
-fn jobs_of_an_ordering_key_run_one_at_a_time_in_the_order_of_their_commits() {
+fn ordered_jobs_run_one_at_a_time_in_commit_order() {
     let ordered = |runs: [(i64, Moment); 3]| {
         move |h: &mut History| {
             let mut jobs = [7, 8, 9].map(|key| intent(key, JobBehavior::Finish));
@@ -412,7 +412,7 @@ fn jobs_of_an_ordering_key_run_one_at_a_time_in_the_order_of_their_commits() {
 }
 
 #[test]
-fn a_delivery_id_names_one_job() {
+fn delivery_ids_belong_to_one_job() {
     let shared = |h: &mut History| h.runs[3].delivery = h.runs[0].delivery.clone();
     assert_eq!(broken(shared), [Rule::Identity]);
     let changed = |h: &mut History| h.runs[2].delivery = "another".into();
@@ -420,7 +420,7 @@ fn a_delivery_id_names_one_job() {
 }
 
 #[test]
-fn a_promoted_replica_may_lose_what_it_had_not_received_and_nothing_else() {
+fn promoted_replicas_lose_only_unreceived_changes() {
     let promoted = |switch: u64| {
         move |h: &mut History| {
             h.end.promised.remove(&6);

@@ -77,7 +77,7 @@ mod tests {
     use crate::history::Turn;
 
     #[test]
-    fn a_tick_may_be_left_out_that_a_jump_passed_and_the_clock_that_came_back_had_passed_too() {
+    fn ticks_skipped_by_a_clock_jump_may_be_missing() {
         const YEAR: i64 = 31_536_000;
         let turn = |from: i64, seconds: i64| Turn {
             from,

@@ -59,7 +59,7 @@ mod tests {
     use super::{Log, read};
 
     #[test]
-    fn half_a_line_at_the_end_was_never_written() -> anyhow::Result<()> {
+    fn truncated_last_lines_are_ignored() -> anyhow::Result<()> {
         let path = std::env::temp_dir().join(format!("torture-log-{}", std::process::id()));
         let log = Log::open(&path)?;
         log.append(&1)?;

@@ -42,25 +42,25 @@ const TIME_LIMIT: Duration = Duration::from_secs(5);
 /// Options of the relay process.
 #[derive(Debug, Args)]
 pub struct RelayOptions {
-    /// The database.
+    /// URL of the database
     #[arg(long)]
     pub url: String,
-    /// What it is called in what it sends.
+    /// Name of the process in its messages
     #[arg(long)]
     pub name: String,
-    /// The Redis that keeps.
+    /// URL of the Redis that keeps its data
     #[arg(long)]
     pub kept: String,
-    /// The Redis that forgets.
+    /// URL of the Redis that loses its data
     #[arg(long)]
     pub forgetful: String,
-    /// The RabbitMQ.
+    /// URL of RabbitMQ
     #[arg(long)]
     pub rabbitmq: String,
-    /// A bad habit; see `bugs`.
+    /// Injected bug; see `bugs`
     #[arg(long, value_enum)]
     pub misbehavior: Option<Misbehavior>,
-    /// The site that it belongs to.
+    /// Site of the process
     #[arg(long)]
     pub site: Option<String>,
 }

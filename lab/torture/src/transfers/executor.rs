@@ -19,25 +19,25 @@ const REGRETTED: usize = 16;
 /// Options of the executor process.
 #[derive(Debug, Args)]
 pub struct ExecutorOptions {
-    /// The server, or a link to it.
+    /// URL of the server, or of a link to it
     #[arg(long)]
     pub url: String,
-    /// What the transfers are drawn from.
+    /// Seed of the transfers
     #[arg(long)]
     pub seed: u64,
-    /// Accounts.
+    /// Number of accounts
     #[arg(long)]
     pub accounts: usize,
-    /// The number of its first transfer.
+    /// Number of the first transfer
     #[arg(long)]
     pub first: usize,
-    /// How far the next one of its own is.
+    /// Step between transfers of this process
     #[arg(long)]
     pub step: usize,
-    /// Where transfers end.
+    /// Number at which transfers end
     #[arg(long)]
     pub end: usize,
-    /// Transfers under way.
+    /// Number of concurrent transfers
     #[arg(long)]
     pub at_once: usize,
 }

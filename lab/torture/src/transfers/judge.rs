@@ -135,14 +135,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_well_breaks_no_rule() {
+    fn sound_transfers_break_no_rule() {
         let (load, findings) = judge(&well());
         assert_eq!(findings, Vec::<Finding>::new());
         assert_eq!((load.finished, load.rolled_back, load.absent), (1, 1, 1));
     }
 
     #[test]
-    fn each_rule_has_a_finding_when_it_is_broken() {
+    fn each_broken_rule_has_a_finding() {
         let balance = |name: &'static str, balance: i64| {
             move |ending: &mut Ending| {
                 if let Some(account) = ending.accounts.get_mut(name) {

@@ -234,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_makes_the_same_transfers_and_the_same_faults_on_each_lane() {
+    fn seeds_reproduce_transfers_and_faults() {
         let plan = Plan {
             seed: 7,
             transfers: 10,

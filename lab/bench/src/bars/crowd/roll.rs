@@ -64,7 +64,7 @@ mod tests {
     use super::{FIRST, Roll};
 
     #[test]
-    fn each_number_counts_once_and_its_repeats_apart() {
+    fn numbers_count_once_and_repeats_separately() {
         let roll = Roll::of(130);
         for number in [FIRST, FIRST + 129, FIRST + 64, FIRST] {
             assert!(roll.note(number));
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_on_the_roll_is_somebody_elses() {
+    fn numbers_outside_the_roll_do_not_count() {
         let roll = Roll::of(130);
         assert!(!roll.note(FIRST - 1) && !roll.note(FIRST + 130));
         assert_eq!((roll.done(), roll.twice()), (0, 0));

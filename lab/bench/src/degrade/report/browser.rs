@@ -86,7 +86,7 @@ async fn serve(page: String) -> Result<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_page_draws_itself_and_can_be_used_by_all() -> Result<()> {
+async fn the_page_renders_and_is_accessible() -> Result<()> {
     if !receivers::are_here("the report in a browser", &[Receiver::Browser]) {
         return Ok(());
     }

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn long_runs_have_no_more_points_than_a_screen_and_keep_their_peaks() {
+    fn long_runs_are_downsampled_and_keep_their_peaks() {
         let charts = Charts::draw(&[played(5_000.0), played(50.0)]);
         assert!(charts.at.len() <= MOST_POINTS);
         let waiting = &charts.charts[0].series;

@@ -72,7 +72,7 @@ fn unknown_keys_are_refused_with_their_line() {
 }
 
 #[test]
-fn what_cannot_be_played_is_refused() {
+fn unplayable_scenarios_are_refused() {
     for (from, to, named) in [
         ("\"2s\"", "\"2 s\"", "no duration"),
         ("\"que\"", "\"queue\"", "queue is none of"),

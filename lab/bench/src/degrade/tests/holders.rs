@@ -75,7 +75,7 @@ async fn a_query_on_a_follower_holds_the_leader() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_holder_that_let_go_is_found_out() -> Result<()> {
+async fn released_holders_are_detected() -> Result<()> {
     let (server, database) = ground().await?;
     let algorithm = Algorithm::shipped("que")?;
     let client = database.connect().await?;

@@ -59,7 +59,7 @@ fn turned(turn: impl FnOnce(&mut Captured)) -> Vec<(Rule, Vec<i64>)> {
 }
 
 #[test]
-fn finds_nothing_in_whole_captures_and_their_repeats() {
+fn complete_captures_and_their_repeats_have_no_findings() {
     assert!(found(&history()).is_empty());
     assert!(check(&history()).examined[&Rule::Captured] > 20);
     let again = turned(|all| {
@@ -70,7 +70,7 @@ fn finds_nothing_in_whole_captures_and_their_repeats() {
 }
 
 #[test]
-fn finds_lost_repeated_and_swapped_events() {
+fn lost_repeated_and_swapped_events_are_found() {
     let lost = turned(|all| drop(all.captures[1].events.remove(2)));
     assert_eq!(lost, [(Rule::Captured, vec![KEYS[2]])]);
     let repeated = turned(|all| all.captures[0].events.push(event(1, 3)));
@@ -80,7 +80,7 @@ fn finds_lost_repeated_and_swapped_events() {
 }
 
 #[test]
-fn finds_positions_and_numbers_that_contradict_each_other() {
+fn contradictory_positions_and_numbers_are_found() {
     let swapped = turned(|all| {
         let events = &mut all.captures[1].events;
         let (one, two) = (events[0].position.clone(), events[2].position.clone());
@@ -92,7 +92,7 @@ fn finds_positions_and_numbers_that_contradict_each_other() {
 }
 
 #[test]
-fn finds_contents_and_ids_that_change() {
+fn changed_contents_and_ids_are_found() {
     let content = turned(|all| {
         let mut other = event(1, 0);
         other.body.push('!');
@@ -108,7 +108,7 @@ fn finds_contents_and_ids_that_change() {
 }
 
 #[test]
-fn excuses_what_lies_in_a_gap_that_is_named_and_nothing_else() {
+fn only_events_in_named_gaps_are_excused() {
     let gap = |begins, ends| {
         turned(|all| {
             let capture = &mut all.captures[1];
@@ -123,7 +123,7 @@ fn excuses_what_lies_in_a_gap_that_is_named_and_nothing_else() {
 }
 
 #[test]
-fn excuses_events_of_a_server_that_died_before_its_replica_had_them() {
+fn events_lost_with_a_server_before_replication_are_excused() {
     let mut history = history();
     let phantom = |timeline| {
         let mut phantom = event(timeline, 3);

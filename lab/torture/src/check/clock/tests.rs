@@ -86,14 +86,14 @@ fn broken(turn: impl FnOnce(&mut History)) -> Vec<Rule> {
 }
 
 #[test]
-fn a_sound_history_of_a_clock_breaks_no_rule() {
+fn sound_histories_with_clock_steps_break_no_rule() {
     let verdict = check_clocked(&sound());
     assert_eq!(verdict.findings, []);
     assert!(verdict.examined[&Rule::Prompt] > 60, "{verdict:?}");
 }
 
 #[test]
-fn what_is_due_in_an_hour_runs_early_where_the_clock_was_there_and_nowhere_else() {
+fn jobs_run_early_only_if_the_clock_was_ahead() {
     let due_in_an_hour =
         |key| broken(|history| job(history, key).due = HOUR * SECOND + (key - 1) * SECOND);
     assert_eq!(due_in_an_hour(16), [Rule::Due]);
@@ -104,7 +104,7 @@ fn what_is_due_in_an_hour_runs_early_where_the_clock_was_there_and_nowhere_else(
 }
 
 #[test]
-fn an_attempt_that_counts_waited_for_its_back_off_unless_the_clock_jumped() {
+fn counted_attempts_respect_back_off_unless_the_clock_jumped() {
     let at_once = |key, counted| {
         broken(|history| {
             let run = second_run(history, key);
@@ -126,7 +126,7 @@ fn an_attempt_that_counts_waited_for_its_back_off_unless_the_clock_jumped() {
 }
 
 #[test]
-fn a_step_back_that_is_followed_late_is_late_and_excuses_what_goes_by_the_clock_of_before() {
+fn late_reactions_to_a_step_back_are_late_and_excuse_earlier_times() {
     let followed = |after: Moment, edit: fn(&mut History)| {
         broken(|history| {
             edit(history);
@@ -141,7 +141,7 @@ fn a_step_back_that_is_followed_late_is_late_and_excuses_what_goes_by_the_clock_
 }
 
 #[test]
-fn who_waits_for_a_clock_that_was_ahead_is_late() {
+fn jobs_that_wait_for_a_clock_that_was_ahead_are_late() {
     let carried_over = |at: Moment| {
         broken(|history| {
             for key in 28..=30 {
@@ -160,7 +160,7 @@ fn who_waits_for_a_clock_that_was_ahead_is_late() {
 }
 
 #[test]
-fn a_tick_comes_once_and_none_is_left_out() {
+fn ticks_are_enqueued_exactly_once() {
     let twice = |id| {
         broken(|history| {
             history.ticks.push(Tick {

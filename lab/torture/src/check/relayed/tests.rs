@@ -66,7 +66,7 @@ fn broken(turn: impl FnOnce(&mut History)) -> Vec<Rule> {
 }
 
 #[test]
-fn a_sound_history_of_relays_breaks_no_rule_and_each_is_asked() {
+fn sound_relay_histories_break_no_rule_and_every_rule_is_checked() {
     let verdict = check_relays(&sound());
     assert_eq!(verdict.findings, []);
     for rule in [
@@ -86,7 +86,7 @@ fn a_sound_history_of_relays_breaks_no_rule_and_each_is_asked() {
 }
 
 #[test]
-fn what_was_committed_arrives_and_what_was_rolled_back_does_not() {
+fn committed_messages_arrive_and_rolled_back_ones_do_not() {
     assert_eq!(broken(|h| drop(h.runs.remove(1))), [Rule::H1]);
     let back = |h: &mut History| h.runs.push(arrived("a", 7, 4 * SECOND));
     assert_eq!(broken(back), [Rule::H2]);
@@ -101,7 +101,7 @@ fn what_was_committed_arrives_and_what_was_rolled_back_does_not() {
 }
 
 #[test]
-fn a_message_arrives_again_only_where_its_own_relay_or_server_was_struck_meanwhile() {
+fn messages_repeat_only_after_a_fault_of_their_relay_or_server() {
     let again = |h: &mut History| h.runs.push(arrived("a", 1, 4 * SECOND));
     assert_eq!(broken(again), [Rule::H4]);
     let with = |kind: Kind, at: Moment, target: &str| {
@@ -122,7 +122,7 @@ fn a_message_arrives_again_only_where_its_own_relay_or_server_was_struck_meanwhi
 }
 
 #[test]
-fn no_more_arrives_again_than_those_who_were_struck_had_in_hand() {
+fn repeats_are_bounded_by_the_messages_in_flight() {
     // This many messages to Sidekiq, each of which was repeated, with a cut and with other faults.
     let again = |messages: i64, also: &[(Kind, &str)]| {
         broken(|h| {
@@ -154,7 +154,7 @@ fn no_more_arrives_again_than_those_who_were_struck_had_in_hand() {
 }
 
 #[test]
-fn a_receiver_that_knows_a_message_takes_it_again_only_after_it_has_forgotten_it() {
+fn receivers_accept_duplicates_only_after_forgetting_them() {
     let again = |h: &mut History, life: &str| {
         h.faults
             .push(fault(Kind::RedisLoss, 2 * SECOND, Some("forgetful")));
@@ -167,7 +167,7 @@ fn a_receiver_that_knows_a_message_takes_it_again_only_after_it_has_forgotten_it
 }
 
 #[test]
-fn an_ordered_relay_keeps_the_order_of_transactions_and_within_one() {
+fn ordered_relays_keep_the_order_of_and_within_transactions() {
     let late = |key: usize, at: Moment| {
         broken(move |h| (h.runs[key].began, h.runs[key].ended) = (at, Some((How::Done, at))))
     };
@@ -188,7 +188,7 @@ fn an_ordered_relay_keeps_the_order_of_transactions_and_within_one() {
 }
 
 #[test]
-fn arguments_times_names_and_attempts_are_those_of_the_job() {
+fn messages_have_the_arguments_times_names_and_attempts_of_their_job() {
     let early = |h: &mut History| {
         h.meant[0][0] = producer(vec![(CommitResult::Committed, due())])[0].clone()
     };
