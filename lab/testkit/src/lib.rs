@@ -5,16 +5,16 @@
 //! The crate does not depend on posthaste: the tests bring the schema.
 //!
 //! ```no_run
-//! use posthaste_testkit::{PgServer, PgVersion, TestDb};
+//! use posthaste_testkit::{PgServer, PgVersion, Sql as _, TestDb};
 //!
 //! # async fn example() -> anyhow::Result<()> {
 //! let server = PgServer::shared(PgVersion::any())?;
 //! let database = TestDb::from_template(server, "notes", async |url| {
 //!     let client = posthaste_testkit::connect(&url).await?;
-//!     Ok(client.batch_execute("CREATE TABLE note (body text)").await?)
+//!     client.run("CREATE TABLE note (body text)").await
 //! })
 //! .await?;
-//! database.client().await?.batch_execute("INSERT INTO note VALUES ('hello')").await?;
+//! database.client().await?.run("INSERT INTO note VALUES ('hello')").await?;
 //! # Ok(()) }
 //! ```
 
@@ -32,8 +32,10 @@ pub mod postgres;
 mod proxy;
 pub mod ran;
 pub mod receivers;
+mod result;
 mod run;
 mod shared;
+mod sql;
 mod watchdog;
 
 pub use child::{Child, command, is_alive};
@@ -42,5 +44,7 @@ pub use eventually::{eventually, reaches};
 pub use look::number;
 pub use postgres::{PgServer, PgVersion};
 pub use proxy::{LostAnswer, Proxy, RequestMatcher};
+pub use result::{TestError, TestResult};
 pub use run::{TestRun, Watched, more_descriptors};
 pub use shared::{SERVERS, unique};
+pub use sql::{FromRow, Sql};

@@ -6,6 +6,7 @@ mod postgres;
 mod proxy;
 mod ran;
 mod receivers;
+mod sql;
 mod watchdog;
 
 use std::process::Command;
