@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use posthaste::consumer::{Consumer, Delivery};
 use posthaste::{Backoff, ClaimedJob, Claims, Outcome, QueueConfig, RetryLater, WorkerHandle};
-use posthaste_testkit::{PgVersion, TestDb, eventually};
+use posthaste_testkit::{PgVersion, Sql as _, TestDb, TestResult, eventually};
 
 use crate::lifecycle::{job, state};
-use crate::support::{SOON, all_done, all_signed_off, count, database, unfinished, worker};
+use crate::support::{
+    SOON, all_done, all_signed_off, connected, count, database, unfinished, worker,
+};
 
 /// Returns the settings of the queue `audit`: ten jobs at once, long delays between attempts.
 fn audit() -> QueueConfig {
@@ -34,13 +36,12 @@ async fn next(claims: &mut Claims) -> Vec<ClaimedJob> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn batches_are_claimed_and_completed_through_the_api() {
+async fn batches_are_claimed_and_completed_through_the_api() -> TestResult {
     for version in PgVersion::tried() {
-        let db = database(version).await;
-        let client = db.client().await.unwrap();
+        let (db, client) = connected(version).await?;
         let enqueue = "INSERT INTO posthaste.job (name, queue) SELECT 'n', 'audit' \
                        FROM generate_series(1, 35)";
-        client.batch_execute(enqueue).await.unwrap();
+        client.run(enqueue).await?;
         let (mut claims, worker) = audited(&db).await;
         let mut jobs = Vec::new();
         while jobs.len() < 35 {
@@ -49,25 +50,21 @@ async fn batches_are_claimed_and_completed_through_the_api() {
             jobs.extend(claim);
         }
         let id: uuid::Uuid = client
-            .query_one("SELECT posthaste.delivery_id($1)", &[&jobs[0].job().id.0])
-            .await
-            .unwrap()
-            .get(0);
+            .one_with("SELECT posthaste.delivery_id($1)", &[&jobs[0].job().id.0])
+            .await?;
         assert_eq!(jobs[0].delivery_id(), id);
         assert_eq!(count(&client, "running").await, 35);
         jobs.into_iter().for_each(|one| one.settle(Outcome::Done));
         all_done(&client).await;
-        worker.stop().await.unwrap();
+        worker.stop().await?;
     }
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn dropped_jobs_count_an_attempt_and_back_off() {
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
-    let dropped = posthaste::enqueue(&client, &job("dropped").queue("audit"))
-        .await
-        .unwrap();
+async fn dropped_jobs_count_an_attempt_and_back_off() -> TestResult {
+    let (db, client) = connected(PgVersion::any()).await?;
+    let dropped = posthaste::enqueue(&client, &job("dropped").queue("audit")).await?;
     let (mut claims, worker) = audited(&db).await;
     drop(next(&mut claims).await);
     let error = "panicked: dropped without an outcome".to_owned();
@@ -75,62 +72,49 @@ async fn dropped_jobs_count_an_attempt_and_back_off() {
     eventually(SOON, "it is tried again later", async || {
         Ok(state(&client, dropped.0).await == expected)
     })
-    .await
-    .unwrap();
+    .await?;
     let wait: f64 = client
-        .query_one(
+        .one(
             "SELECT extract(epoch FROM scheduled_at - clock_timestamp())::float8 \
              FROM posthaste.job",
-            &[],
         )
-        .await
-        .unwrap()
-        .get(0);
+        .await?;
     assert!((40.0..=100.0).contains(&wait), "{wait} s");
-    worker.stop().await.unwrap();
+    worker.stop().await?;
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn stopping_releases_unclaimed_buffered_jobs() {
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
-    let (worker, mut claims) = worker(&db.pool(2).unwrap()).claims(audit());
+async fn stopping_releases_unclaimed_buffered_jobs() -> TestResult {
+    let (db, client) = connected(PgVersion::any()).await?;
+    let (worker, mut claims) = worker(&db.pool(2)?).claims(audit());
     let worker = worker
         .queue("default", 2)
         .handler("quick", |_, _| async { Ok(Outcome::Done) })
         .start()
-        .await
-        .unwrap();
+        .await?;
     for (name, queue) in [("quick", "default"), ("kept", "audit"), ("kept", "audit")] {
-        posthaste::enqueue(&client, &job(name).queue(queue))
-            .await
-            .unwrap();
+        posthaste::enqueue(&client, &job(name).queue(queue)).await?;
     }
     eventually(
         SOON,
         "the handler's job is done, the others wait",
         async || Ok(unfinished(&client).await == 2 && count(&client, "running").await == 2),
     )
-    .await
-    .unwrap();
-    worker.stop().await.unwrap();
+    .await?;
+    worker.stop().await?;
     let after = claims.next().await;
     assert!(after.is_none(), "a stop ends the claims");
     let uncounted: i64 = client
-        .query_one(
-            "SELECT count(*) FROM posthaste.job WHERE state = 'available' AND attempt = 0",
-            &[],
-        )
-        .await
-        .unwrap()
-        .get(0);
+        .one("SELECT count(*) FROM posthaste.job WHERE state = 'available' AND attempt = 0")
+        .await?;
     assert_eq!(uncounted, 2);
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn claimed_jobs_fail_like_handled_jobs() {
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
+async fn claimed_jobs_fail_like_handled_jobs() -> TestResult {
+    let (db, client) = connected(PgVersion::any()).await?;
     let (mut claims, worker) = audited(&db).await;
     let id = posthaste::enqueue(&client, &job("n").queue("audit")).await;
     let id = id.unwrap().0;
@@ -146,18 +130,17 @@ async fn claimed_jobs_fail_like_handled_jobs() {
     eventually(SOON, "it is tried again later", async || {
         Ok(state(&client, id).await == expected)
     })
-    .await
-    .unwrap();
-    worker.stop().await.unwrap();
+    .await?;
+    worker.stop().await?;
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rescheduling_a_batch_writes_one_row_and_counts_no_attempt() {
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
+async fn rescheduling_a_batch_writes_one_row_and_counts_no_attempt() -> TestResult {
+    let (db, client) = connected(PgVersion::any()).await?;
     let (mut claims, worker) = audited(&db).await;
     let jobs: Vec<_> = (0..5).map(|_| job("n").queue("audit")).collect();
-    posthaste::enqueue_many(&client, &jobs).await.unwrap();
+    posthaste::enqueue_many(&client, &jobs).await?;
     for (after, why) in [(Duration::ZERO, "not yet"), (SOON * 100, "much later")] {
         let claim = next(&mut claims).await;
         assert_eq!(claim.len(), 5);
@@ -169,21 +152,21 @@ async fn rescheduling_a_batch_writes_one_row_and_counts_no_attempt() {
     let query = "SELECT count(*) FROM posthaste.job WHERE state = 'scheduled' AND attempt = 0 \
                 AND last_error = 'much later'";
     eventually(SOON, "all of them wait", async || {
-        Ok(client.query_one(query, &[]).await?.get::<_, i64>(0) == 5)
+        Ok(client.one::<i64>(query).await? == 5)
     })
-    .await
-    .unwrap();
+    .await?;
     let rows = |table: &str| {
         let slots: Vec<String> = (0..4)
             .map(|slot| format!("SELECT outcome FROM posthaste.{table}_{slot}"))
             .collect();
         slots.join(" UNION ALL ")
     };
-    let whole = client.query(&rows("batch_done"), &[]).await.unwrap();
+    let whole = client.query(&rows("batch_done"), &[]).await?;
     let whole: Vec<i16> = whole.iter().map(|row| row.get(0)).collect();
-    let one_by_one = client.query(&rows("job_done"), &[]).await.unwrap();
+    let one_by_one = client.query(&rows("job_done"), &[]).await?;
     assert_eq!((whole, one_by_one.len()), (vec![1, 1], 0));
-    worker.stop().await.unwrap();
+    worker.stop().await?;
+    Ok(())
 }
 
 /// Simulates a database that was restored to an older state, in which ids and transaction ids are
@@ -200,7 +183,7 @@ async fn a_batch_excludes_newer_jobs_between_its_first_and_last_id() {
         match number {
             1 => {
                 let skipped = "SELECT nextval('posthaste.job_id')";
-                ids.push(transaction.query_one(skipped, &[]).await.unwrap().get(0));
+                ids.push(transaction.one(skipped).await.unwrap());
             }
             _ => ids.push(posthaste::enqueue(&transaction, &audit).await.unwrap().0),
         }
@@ -219,7 +202,7 @@ async fn a_batch_excludes_newer_jobs_between_its_first_and_last_id() {
     }
     let waiting = async || {
         let query = "SELECT array_agg(id ORDER BY id) FROM posthaste.job WHERE state = 'scheduled'";
-        let ids: Option<Vec<i64>> = client.query_one(query, &[]).await?.get(0);
+        let ids: Option<Vec<i64>> = client.one(query).await?;
         Ok(ids.is_some_and(|ids| ids.len() > 1))
     };
     eventually(SOON, "both wait", waiting).await.unwrap();
@@ -249,16 +232,14 @@ impl Consumer for Broken {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_failing_engine_task_stops_the_worker_and_is_named() {
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
+async fn a_failing_engine_task_stops_the_worker_and_is_named() -> TestResult {
+    let (db, client) = connected(PgVersion::any()).await?;
     let first = job("n").queue("audit");
-    let id = posthaste::enqueue(&client, &first).await.unwrap();
-    let worker = worker(&db.pool(2).unwrap())
+    let id = posthaste::enqueue(&client, &first).await?;
+    let worker = worker(&db.pool(2)?)
         .consumer("audit", Broken)
         .start()
-        .await
-        .unwrap();
+        .await?;
     let ended = tokio::time::timeout(SOON, worker.run_until_signal()).await;
     let message = ended.expect("it ends").expect_err("an error").to_string();
     let expected = "the worker ended unexpectedly: its task \"claim from audit\" panicked: a bug";
@@ -267,14 +248,14 @@ async fn a_failing_engine_task_stops_the_worker_and_is_named() {
     let error = error.unwrap();
     assert_eq!((&*state, attempt), ("retrying", 1), "{error}");
     assert!(all_signed_off(&client).await, "it signed off");
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn claims_are_settled_per_job_or_failed_together() {
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
+async fn claims_are_settled_per_job_or_failed_together() -> TestResult {
+    let (db, client) = connected(PgVersion::any()).await?;
     let jobs: Vec<_> = (0..3).map(|_| job("n").queue("audit")).collect();
-    let ids = posthaste::enqueue_many(&client, &jobs).await.unwrap();
+    let ids = posthaste::enqueue_many(&client, &jobs).await?;
     let (mut claims, worker) = audited(&db).await;
     let claim = tokio::time::timeout(SOON, claims.next()).await;
     let mut claim = claim.unwrap().unwrap();
@@ -291,9 +272,9 @@ async fn claims_are_settled_per_job_or_failed_together() {
         let discarded = second.is_some_and(|(state, ..)| state == "discarded");
         Ok(first == failed && discarded && state(&client, ids[2].0).await == failed)
     })
-    .await
-    .unwrap();
-    worker.stop().await.unwrap();
+    .await?;
+    worker.stop().await?;
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -357,24 +338,23 @@ async fn claims_of_an_unstarted_worker_end() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn cancelled_jobs_of_a_claim_are_reported_and_end_as_cancelled() {
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
+async fn cancelled_jobs_of_a_claim_are_reported_and_end_as_cancelled() -> TestResult {
+    let (db, client) = connected(PgVersion::any()).await?;
     let id = posthaste::enqueue(&client, &job("n").queue("audit")).await;
     let id = id.unwrap();
     let (mut claims, worker) = audited(&db).await;
     let held = next(&mut claims).await.pop().unwrap();
     assert!(!held.is_cancelled());
     let cancel = "SELECT posthaste.cancel_many(ARRAY[$1::bigint])";
-    client.execute(cancel, &[&id.0]).await.unwrap();
+    client.execute(cancel, &[&id.0]).await?;
     let is_cancelled = async || Ok(held.is_cancelled());
-    eventually(SOON, "it says so", is_cancelled).await.unwrap();
+    eventually(SOON, "it says so", is_cancelled).await?;
     held.give_back();
     eventually(SOON, "it ends so", async || {
         let state = state(&client, id.0).await;
         Ok(state.is_some_and(|(state, ..)| state == "cancelled"))
     })
-    .await
-    .unwrap();
-    worker.stop().await.unwrap();
+    .await?;
+    worker.stop().await?;
+    Ok(())
 }

@@ -11,13 +11,13 @@ mod shared;
 use std::time::Duration;
 
 use posthaste::{Filter, FoundJob, JobId, NewJob, Rate, State, enqueue};
-use posthaste_testkit::PgVersion;
+use posthaste_testkit::{PgVersion, Sql as _, TestResult};
 use serde_json::json;
 use uuid::Uuid;
 
 use self::shared::{everything, microseconds};
 use crate::find::hands::{Hands, id_of};
-use crate::support::{database, jobs};
+use crate::support::{connected, database, jobs};
 
 const DEAD: &str =
     "ARRAY[2::smallint], ARRAY[1], NULL, NULL, ARRAY['dead'], ARRAY[$e$50% \"off\" \\ \u{2603}$e$]";
@@ -60,41 +60,37 @@ async fn every_operation_joins_and_rolls_back_with_the_callers_transaction() {
 }
 
 #[tokio::test]
-async fn times_are_exact_in_every_time_zone() {
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
+async fn times_are_exact_in_every_time_zone() -> TestResult {
+    let (_db, client) = connected(PgVersion::any()).await?;
     for (year, zone) in [
         ("0001-01-01T00:00:00.000001Z", "Africa/Monrovia"),
         ("2026-02-28T23:59:59.123457Z", "Asia/Kathmandu"),
         ("9998-12-31T23:59:59.999999Z", "Pacific/Kiritimati"),
         ("9998-12-31T23:59:59.999999Z", "America/St_Johns"),
     ] {
-        let job = NewJob::new("x", &json!({})).unwrap();
-        let job = job.scheduled_at("9998-01-01T00:00:00Z".parse().unwrap());
-        let id = enqueue(&client, &job.expires_at(year.parse().unwrap()))
-            .await
-            .unwrap();
+        let job = NewJob::new("x", &json!({}))?;
+        let job = job.scheduled_at("9998-01-01T00:00:00Z".parse()?);
+        let id = enqueue(&client, &job.expires_at(year.parse()?)).await?;
         let set = format!("SET timezone = '{zone}'; SET datestyle = 'SQL, DMY'");
-        client.batch_execute(&set).await.unwrap();
-        let found = jobs(&client).find(id).await.unwrap().unwrap();
+        client.run(&set).await?;
+        let found = jobs(&client).find(id).await?.unwrap();
         assert_eq!(found.expires_at.to_string(), year, "{zone}");
-        let listed = jobs(&client).list(&Filter::new().ids([id])).await.unwrap();
+        let listed = jobs(&client).list(&Filter::new().ids([id])).await?;
         assert_eq!(listed[0].expires_at, found.expires_at);
     }
+    Ok(())
 }
 
 #[tokio::test]
-async fn jobs_are_listed_by_every_filter_in_both_orders() {
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
+async fn jobs_are_listed_by_every_filter_in_both_orders() -> TestResult {
+    let (_db, client) = connected(PgVersion::any()).await?;
     let dead = given_up(&client, &["SELECT posthaste.enqueue('x')"]).await[0];
     client
-        .batch_execute(
+        .run(
             "SELECT posthaste.enqueue('a', tag => 't', queue => 'q') FROM generate_series(1, 60);
              SELECT posthaste.enqueue('b', scheduled_at => now() + interval '1 hour')",
         )
-        .await
-        .unwrap();
+        .await?;
     let numbers = async |filter: Filter| -> Vec<i64> {
         let listed = jobs(&client).list(&filter).await.unwrap();
         listed.iter().map(|job| job.id.0).collect()
@@ -131,6 +127,7 @@ async fn jobs_are_listed_by_every_filter_in_both_orders() {
     assert_eq!(numbers(new().tag("t").limit(1000)).await.len(), 60);
     let every = numbers(new().ids(all.iter().copied().map(JobId))).await;
     assert_eq!(every.len(), 62, "as many as it names");
+    Ok(())
 }
 
 #[tokio::test]
@@ -228,25 +225,24 @@ async fn jobs_are_cancelled_retried_and_redriven_by_id_and_by_filter() {
 }
 
 #[tokio::test]
-async fn operations_on_more_than_a_thousand_ids_apply_to_all() {
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
+async fn operations_on_more_than_a_thousand_ids_apply_to_all() -> TestResult {
+    let (_db, client) = connected(PgVersion::any()).await?;
     client
-        .batch_execute(
+        .run(
             "SELECT posthaste.enqueue('x', scheduled_at => now() + interval '1 hour') \
              FROM generate_series(1, 1200)",
         )
-        .await
-        .unwrap();
+        .await?;
     let mut all = jobs(&client);
     let ids: Vec<JobId> = (1..=1200).map(JobId).collect();
-    let now = all.retry(&ids).await.unwrap();
+    let now = all.retry(&ids).await?;
     let is_available = |(_, state): &&(JobId, State)| *state == State::Available;
     assert_eq!(now.iter().filter(is_available).count(), 1200);
-    assert_eq!(all.cancel(&ids).await.unwrap().len(), 1200);
-    let sent = all.redrive_where(&Filter::new()).await.unwrap();
+    assert_eq!(all.cancel(&ids).await?.len(), 1200);
+    let sent = all.redrive_where(&Filter::new()).await?;
     assert_eq!(sent.len(), 1000, "unless the filter says otherwise");
-    assert_eq!(all.redrive(&ids).await.unwrap().len(), 200);
+    assert_eq!(all.redrive(&ids).await?.len(), 200);
+    Ok(())
 }
 
 #[tokio::test]
@@ -260,7 +256,7 @@ async fn queue_settings_match_the_sql_functions() {
             let row = "SELECT concat_ws(' ', coalesce(rate, 0), extract(epoch
                          FROM per), burst, extract(epoch FROM keep), paused_at IS NOT NULL)
                          FROM posthaste.queue WHERE name = $1";
-            client.query_one(row, &[&name]).await.unwrap().get(0)
+            client.one_with(row, &[&name]).await.unwrap()
         };
         assert!(queues.pause(name).await.unwrap());
         assert!(!queues.pause(name).await.unwrap(), "it is paused already");
@@ -297,23 +293,21 @@ async fn queue_settings_match_the_sql_functions() {
 }
 
 #[tokio::test]
-async fn counters_are_exact_under_any_session_rounding() {
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
+async fn counters_are_exact_under_any_session_rounding() -> TestResult {
+    let (_db, client) = connected(PgVersion::any()).await?;
     let mut all = jobs(&client);
-    let none = all.counters().await.unwrap();
+    let none = all.counters().await?;
     assert!(none.jobs.is_empty() && none.oldest.is_empty());
     client
-        .batch_execute(
+        .run(
             "SET extra_float_digits = -15; SET timezone = 'Asia/Kathmandu';
              SELECT posthaste.enqueue('it''s', tag => '\\\"', queue => 'q', priority => -7)
                FROM generate_series(1, 3);
              SELECT posthaste.enqueue('later', scheduled_at => now() + interval '1 hour');
              SELECT posthaste.enqueue('late', scheduled_at => now() - interval '12345.678901 s')",
         )
-        .await
-        .unwrap();
-    let found = all.counters().await.unwrap();
+        .await?;
+    let found = all.counters().await?;
     let listed: Vec<_> = found
         .jobs
         .iter()
@@ -335,6 +329,7 @@ async fn counters_are_exact_under_any_session_rounding() {
     let fits = |seconds: f64| seconds > 0.0 && seconds < 600.0;
     assert!(fits(oldest.seconds), "{oldest:?}");
     let whole = (oldest.seconds * 1e6) as i64 % 1000;
-    let again = all.counters().await.unwrap().oldest[1].seconds;
+    let again = all.counters().await?.oldest[1].seconds;
     assert!(whole != 0 || (again * 1e6) as i64 % 1000 != 0, "{again}");
+    Ok(())
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use deadpool_postgres::{Manager, Pool};
 use posthaste::{Backoff, Missed, NewJob, Outcome, Periodic, QueueConfig, WorkerHandle};
-use posthaste_testkit::{PgServer, PgVersion, connect, eventually, ran};
+use posthaste_testkit::{PgServer, PgVersion, Sql as _, connect, eventually, ran};
 use tokio_postgres::Client;
 use tokio_postgres::types::ToSql;
 
@@ -86,7 +86,7 @@ async fn enqueue(client: &Client, name: &str, seconds: i64) -> anyhow::Result<()
 }
 
 async fn is(client: &Client, sql: &str) -> anyhow::Result<bool> {
-    let is: Option<bool> = client.query_one(sql, &[]).await?.get(0);
+    let is: Option<bool> = client.one(sql).await?;
     Ok(is == Some(true))
 }
 
@@ -177,7 +177,7 @@ async fn failed_over(version: PgVersion) -> anyhow::Result<()> {
     })
     .await?;
     tokio::task::block_in_place(|| primary.stop_immediate())?;
-    new.batch_execute("SELECT pg_promote()").await?;
+    new.run("SELECT pg_promote()").await?;
     all_is_right(&new, &seen).await?;
     worker.stop().await?;
     ran::count("clocks", 1);
@@ -291,7 +291,7 @@ async fn stepped_within(version: PgVersion) -> anyhow::Result<()> {
     let server = PgServer::start_with_clock(version, &[])?;
     let db = support::migrated(&server).await;
     let client = db.client().await?;
-    client.batch_execute("BEGIN").await?;
+    client.run("BEGIN").await?;
     server.turn_clock(-10 * MINUTE)?;
     let jobs = [
         "SELECT posthaste.enqueue('plain')",
@@ -303,10 +303,10 @@ async fn stepped_within(version: PgVersion) -> anyhow::Result<()> {
         client.query_one(job, &[]).await?;
     }
     client
-        .batch_execute("INSERT INTO posthaste.job (name) VALUES ('by the view'); COMMIT")
+        .run("INSERT INTO posthaste.job (name) VALUES ('by the view'); COMMIT")
         .await?;
     let waits = "SELECT string_agg(name, ', ') FROM posthaste.job WHERE state = 'scheduled'";
-    let waits: Option<String> = client.query_one(waits, &[]).await?.get(0);
+    let waits: Option<String> = client.one(waits).await?;
     assert_eq!(waits.as_deref(), Some("later"));
     let seen = Runs::default();
     let worker = noting(&db.pool(4)?, &seen).await;
@@ -326,7 +326,7 @@ async fn rated(version: PgVersion) -> anyhow::Result<()> {
     let seen = Runs::default();
     let worker = noting(&db.pool(4)?, &seen).await;
     let limit = "SELECT posthaste.limit_rate('default', 20, '1 second', burst => 20)";
-    client.batch_execute(limit).await?;
+    client.run(limit).await?;
     for ahead in [HOUR, YEAR] {
         server.turn_clock(ahead)?;
         enqueue(&client, "ahead", 0).await?;

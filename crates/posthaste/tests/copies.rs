@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use deadpool_postgres::Pool;
 use posthaste::{Backoff, NewJob, Outcome, Periodic, QueueConfig, WorkerHandle, adopt};
-use posthaste_testkit::{PgServer, PgVersion, TestDb, connect, eventually, ran};
+use posthaste_testkit::{
+    PgServer, PgVersion, Sql as _, TestDb, TestResult, connect, eventually, ran,
+};
 use tokio_postgres::Client;
 
 use crate::support::{self, SOON, number};
@@ -47,13 +49,13 @@ impl Way {
         })?;
         if matches!(self, Self::PromotedReplica | Self::BackupOfReplica) {
             let client = connect(&copy.url(database)).await?;
-            client.batch_execute("SELECT pg_promote()").await?;
+            client.run("SELECT pg_promote()").await?;
         }
         if self == Self::PointInTime {
             let client = connect(&copy.url(database)).await?;
             eventually(SOON, "it is recovered", async || {
                 let recovered = "SELECT NOT pg_is_in_recovery()";
-                Ok(client.query_one(recovered, &[]).await?.get(0))
+                client.one(recovered).await
             })
             .await?;
         }
@@ -121,7 +123,7 @@ async fn start(
 /// which the original's worker does not serve.
 async fn fill(client: &Client, runs: &Runs) -> anyhow::Result<()> {
     client
-        .batch_execute(
+        .run(
             "SELECT posthaste.enqueue('held'), posthaste.enqueue('failing');
              SELECT posthaste.enqueue('waiting', queue => 'left') FROM generate_series(1, 9);
              SELECT posthaste.enqueue('ordered', queue => 'left', ordering_key => 'o')
@@ -145,12 +147,12 @@ async fn state(client: &Client) -> anyhow::Result<String> {
         (SELECT max(until) FROM posthaste.leader), (SELECT max(next_at) FROM posthaste.periodic),
         (SELECT count(*) FROM posthaste.claim_0), (SELECT count(*) FROM posthaste.claim_1),
         (SELECT count(*) FROM posthaste.epoch), posthaste.segments()::text)";
-    Ok(client.query_one(state, &[]).await?.get(0))
+    client.one(state).await
 }
 
 async fn delivery(client: &Client, job: i64) -> anyhow::Result<String> {
     let id = "SELECT posthaste.delivery_id($1)::text";
-    Ok(client.query_one(id, &[&job]).await?.get(0))
+    client.one_with(id, &[&job]).await
 }
 
 async fn waits_until_it_is_adopted(way: Way) -> anyhow::Result<()> {
@@ -163,7 +165,7 @@ async fn waits_until_it_is_adopted(way: Way) -> anyhow::Result<()> {
     let copy = TestDb::of(&server, db.name());
     let there = connect(&server.url(db.name())).await?;
     there
-        .batch_execute("UPDATE posthaste.periodic SET next_at = clock_timestamp()")
+        .run("UPDATE posthaste.periodic SET next_at = clock_timestamp()")
         .await?;
     let before = state(&there).await?;
     let (copied, done_there) = start(&copy.pool(2)?, None, &["default", "left"]).await?;
@@ -177,7 +179,7 @@ async fn waits_until_it_is_adopted(way: Way) -> anyhow::Result<()> {
     // The original is not affected, and scheduled jobs and retries are due in the copy too.
     let client = db.client().await?;
     client
-        .batch_execute("SELECT posthaste.enqueue('new') FROM generate_series(1, 20)")
+        .run("SELECT posthaste.enqueue('new') FROM generate_series(1, 20)")
         .await?;
     eventually(SOON, "the original goes on", async || {
         Ok(of(&runs, "new") == 20 && of(&runs, "failing") >= 3)
@@ -186,7 +188,7 @@ async fn waits_until_it_is_adopted(way: Way) -> anyhow::Result<()> {
     assert_eq!(all(&done_there), 0, "{way:?}");
     assert_eq!(state(&there).await?, before);
     let noted = "SELECT refused FROM posthaste.site";
-    let noted: Vec<String> = there.query_one(noted, &[]).await?.get(0);
+    let noted: Vec<String> = there.one(noted).await?;
     let [noted] = &noted[..] else {
         panic!("{noted:?}")
     };
@@ -252,54 +254,39 @@ async fn a_backup_of_a_replica_is_idle_until_adopted() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn a_copy_adopted_without_pending_jobs_runs_only_new_ones() {
-    let original = PgServer::start(PgVersion::any(), &[]).unwrap();
+async fn a_copy_adopted_without_pending_jobs_runs_only_new_ones() -> TestResult {
+    let original = PgServer::start(PgVersion::any(), &[])?;
     let db = support::migrated(&original).await;
-    let (worker, runs) = start(&db.pool(2).unwrap(), None, &["default"])
-        .await
-        .unwrap();
-    let client = db.client().await.unwrap();
-    fill(&client, &runs).await.unwrap();
-    let server = Way::BaseBackup.copy(&original, db.name()).await.unwrap();
+    let (worker, runs) = start(&db.pool(2)?, None, &["default"]).await?;
+    let client = db.client().await?;
+    fill(&client, &runs).await?;
+    let server = Way::BaseBackup.copy(&original, db.name()).await?;
     let copy = TestDb::of(&server, db.name());
-    let adopted = adopt(&copy.pool(1).unwrap(), Some("staging"), false, true)
-        .await
-        .unwrap();
+    let adopted = adopt(&copy.pool(1)?, Some("staging"), false, true).await?;
     // One runs, one has failed, nine wait, three are ordered, one is unique and one is scheduled;
     // there may be a tick too.
     let discarded = adopted.discarded.unwrap();
     assert!((16..=17).contains(&discarded), "{discarded}");
-    let there = connect(&server.url(db.name())).await.unwrap();
+    let there = connect(&server.url(db.name())).await?;
+    there.run("DELETE FROM posthaste.periodic").await?;
+    let (copied, done_there) = start(&copy.pool(2)?, Some("staging"), &["default", "left"]).await?;
     there
-        .batch_execute("DELETE FROM posthaste.periodic")
-        .await
-        .unwrap();
-    let (copied, done_there) = start(
-        &copy.pool(2).unwrap(),
-        Some("staging"),
-        &["default", "left"],
-    )
-    .await
-    .unwrap();
-    there
-        .batch_execute(
+        .run(
             "SELECT posthaste.enqueue('new', queue => 'left', ordering_key => 'o');
              SELECT posthaste.enqueue('new', queue => 'left', unique_key => 'u')",
         )
-        .await
-        .unwrap();
+        .await?;
     eventually(SOON, "the new jobs ran", async || {
         Ok(of(&done_there, "new") == 2)
     })
-    .await
-    .unwrap();
+    .await?;
     assert_eq!(all(&done_there), 2, "{done_there:?}");
     let left = "SELECT count(*) FROM posthaste.job";
     eventually(SOON, "they are done", async || {
         Ok(number(&there, left).await == 0)
     })
-    .await
-    .unwrap();
+    .await?;
     assert!(number(&client, left).await >= 14);
     drop((worker, copied));
+    Ok(())
 }

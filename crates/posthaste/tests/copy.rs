@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 use posthaste::{NewJob, Outcome, enqueue_copy, enqueue_many};
-use posthaste_testkit::PgVersion;
+use posthaste_testkit::{PgVersion, Sql as _};
 use serde_json::json;
 use tokio_postgres::{Client, IsolationLevel};
 
@@ -49,8 +49,7 @@ async fn rows(client: &Client) -> Vec<String> {
                            THEN 'default' ELSE expires_at::text END,
                       unique_key, last_error, trace)
                  FROM posthaste.store ORDER BY id";
-    let rows = client.query(sql, &[]).await.unwrap();
-    rows.iter().map(|row| row.get(0)).collect()
+    client.rows(sql).await.unwrap()
 }
 
 #[tokio::test]
@@ -60,7 +59,7 @@ async fn copy_matches_enqueue_many_in_every_isolation_level() {
         let jobs = every_kind();
         let db = database(version).await;
         let client = db.client().await.unwrap();
-        client.batch_execute(routes).await.unwrap();
+        client.run(routes).await.unwrap();
         enqueue_many(&client, &jobs).await.unwrap();
         let expected = rows(&client).await;
         assert_eq!(expected.len(), jobs.len());
@@ -71,7 +70,7 @@ async fn copy_matches_enqueue_many_in_every_isolation_level() {
         ] {
             let db = database(version).await;
             let mut client = db.client().await.unwrap();
-            client.batch_execute(routes).await.unwrap();
+            client.run(routes).await.unwrap();
             let tx = client.build_transaction().isolation_level(level);
             let tx = tx.start().await.unwrap();
             assert_eq!(enqueue_copy(&tx, &jobs).await.unwrap(), 7);
@@ -134,7 +133,7 @@ async fn copy_names_the_invalid_job_and_inserts_nothing() {
     }
     let sql = "SET ROLE posthaste_producer";
     posthaste::grant_roles(&mut client).await.unwrap();
-    client.batch_execute(sql).await.unwrap();
+    client.run(sql).await.unwrap();
     let tx = client.transaction().await.unwrap();
     enqueue_copy(&tx, every_kind()).await.unwrap();
     tx.commit().await.unwrap();

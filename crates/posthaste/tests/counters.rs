@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use posthaste::{Counter, Outcome};
-use posthaste_testkit::{PgVersion, TestDb, eventually};
+use posthaste_testkit::{PgVersion, Sql as _, TestDb, TestResult, eventually};
 use serde_json::Value;
 use tokio_postgres::Client;
 
 use crate::stress::{self, settings::Settings};
-use crate::support::{SOON, database, hand, jobs, migrated, quick_queue, worker};
+use crate::support::{SOON, connected, database, hand, jobs, migrated, quick_queue, worker};
 
 async fn agree_under_stress(version: PgVersion) {
     let database = migrated(stress::server(version)).await;
@@ -56,12 +56,11 @@ async fn becomes(client: &Client, name: &str, is_right: impl Fn(&Counter) -> boo
 }
 
 #[tokio::test]
-async fn jobs_are_counted_by_state_and_totals_grow() {
+async fn jobs_are_counted_by_state_and_totals_grow() -> TestResult {
     for version in PgVersion::tried() {
-        let db = database(version).await;
-        let client = db.client().await.unwrap();
+        let (db, client) = connected(version).await?;
         client
-            .batch_execute(
+            .run(
                 "SELECT posthaste.enqueue('good', priority => 7, tag => 't')
                  FROM generate_series(1, 30);
                  SELECT posthaste.enqueue('once', max_attempts => 2) FROM generate_series(1, 3);
@@ -79,10 +78,9 @@ async fn jobs_are_counted_by_state_and_totals_grow() {
                    FROM generate_series(1, 3);
                  SELECT posthaste.enqueue('idle', queue => 'nobody') FROM generate_series(1, 300)",
             )
-            .await
-            .unwrap();
+            .await?;
         assert_eq!(of(&client, "good").await.available, 30);
-        let worker = worker(&db.pool(4).unwrap())
+        let worker = worker(&db.pool(4)?)
             .queue_config(quick_queue())
             .handler("*", async |_, job| match (&*job.name, job.attempt) {
                 ("once", 1) | ("never" | "slow", _) => Err("not yet".into()),
@@ -95,8 +93,7 @@ async fn jobs_are_counted_by_state_and_totals_grow() {
                 _ => Ok(Outcome::Done),
             })
             .start()
-            .await
-            .unwrap();
+            .await?;
         becomes(&client, "good", |good| {
             (good.available, good.running, good.completed_total) == (0, 0, 30)
         })
@@ -145,12 +142,11 @@ async fn jobs_are_counted_by_state_and_totals_grow() {
         })
         .await;
         client
-            .batch_execute(
+            .run(
                 "SELECT posthaste.confirm(posthaste.delivery_id(h.id)) FROM posthaste.in_flight h; \
                  SELECT posthaste.redrive(name => 'never', at_most => 3)",
             )
-            .await
-            .unwrap();
+            .await?;
         becomes(&client, "handed on", |one| {
             (one.awaiting, one.completed_total) == (0, 1)
         })
@@ -165,13 +161,12 @@ async fn jobs_are_counted_by_state_and_totals_grow() {
         .await;
         eventually(SOON, "the leader has counted the backlog", async || {
             let marks = "SELECT EXISTS (SELECT FROM posthaste.counted_0)";
-            Ok(client.query_one(marks, &[]).await?.get(0))
+            client.one(marks).await
         })
-        .await
-        .unwrap();
-        worker.stop().await.unwrap();
+        .await?;
+        worker.stop().await?;
         assert_eq!(of(&client, "idle").await.available, 300);
-        let oldest = jobs(&client).counters().await.unwrap().oldest;
+        let oldest = jobs(&client).counters().await?.oldest;
         assert_eq!(oldest.len(), 1, "{oldest:?}");
         assert_eq!((&*oldest[0].queue, oldest[0].priority), ("nobody", 0));
         assert!(
@@ -179,23 +174,17 @@ async fn jobs_are_counted_by_state_and_totals_grow() {
             "{oldest:?}"
         );
 
-        let before = jobs(&client).counters().await.unwrap().jobs;
-        client
-            .batch_execute("SELECT posthaste.recount()")
-            .await
-            .unwrap();
-        assert_eq!(
-            jobs(&client).counters().await.unwrap().jobs,
-            before,
-            "counted anew"
-        );
+        let before = jobs(&client).counters().await?.jobs;
+        client.run("SELECT posthaste.recount()").await?;
+        assert_eq!(jobs(&client).counters().await?.jobs, before, "counted anew");
     }
+    Ok(())
 }
 
 /// Makes this many claims of this many jobs each, and closes them at once.
 async fn claim_and_close(client: &Client, worker: i64, claims: i32, jobs: i32) {
     let closed = client
-        .query_one(
+        .one_with::<i64>(
             "SELECT count(posthaste.close_batches(ARRAY[c.slot], ARRAY[c.batch], ARRAY[c.token],
                ARRAY[c.n])) FROM (
                SELECT slot, batch, token, count(*)::integer AS n
@@ -207,13 +196,13 @@ async fn claim_and_close(client: &Client, worker: i64, claims: i32, jobs: i32) {
         )
         .await
         .unwrap();
-    assert_eq!(closed.get::<_, i64>(0), i64::from(claims));
+    assert_eq!(closed, i64::from(claims));
 }
 
 /// Counts all jobs, as the leader does.
 async fn account(client: &Client) {
     let sql = "SELECT posthaste.count_new_jobs(5000, 250, 65536) IS NULL";
-    while client.query_one(sql, &[]).await.unwrap().get::<_, bool>(0) {}
+    while client.one::<bool>(sql).await.unwrap() {}
 }
 
 /// Returns the pages that reading the counters touches, once its plans are cached.
@@ -221,23 +210,21 @@ async fn pages(client: &Client) -> i64 {
     const READ: &str =
         "EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) SELECT * FROM posthaste.counts()";
     client.query(READ, &[]).await.unwrap();
-    let plan: Value = client.query_one(READ, &[]).await.unwrap().get(0);
+    let plan: Value = client.one(READ).await.unwrap();
     let plan = &plan[0]["Plan"];
     plan["Shared Hit Blocks"].as_i64().unwrap() + plan["Shared Read Blocks"].as_i64().unwrap()
 }
 
 #[tokio::test]
-async fn a_backlog_is_counted_once_and_not_by_counter_readers() {
+async fn a_backlog_is_counted_once_and_not_by_counter_readers() -> TestResult {
     for version in PgVersion::tried() {
-        let db = database(version).await;
-        let client = db.client().await.unwrap();
+        let (_db, client) = connected(version).await?;
         client
-            .batch_execute(
+            .run(
                 "SELECT posthaste.enqueue('n' || i % 10, tag => 't' || i % 2) \
                  FROM generate_series(1, 20000) i",
             )
-            .await
-            .unwrap();
+            .await?;
         let uncounted = pages(&client).await;
         account(&client).await;
         let counted = pages(&client).await;
@@ -247,44 +234,44 @@ async fn a_backlog_is_counted_once_and_not_by_counter_readers() {
         claim_and_close(&client, worker, 7, 1_111).await;
         let open = "SELECT count(*) FROM posthaste.claim('default', '{0}', $1, gen_random_uuid(), \
                     33, 1 << 30)";
-        client.query_one(open, &[&worker]).await.unwrap();
+        client.query_one(open, &[&worker]).await?;
         let drained = pages(&client).await;
         assert!(drained * 2 < uncounted, "{drained} of {uncounted} pages");
-        let found = jobs(&client).counters().await.unwrap().jobs;
+        let found = jobs(&client).counters().await?.jobs;
         let waiting: i64 = found.iter().map(|of| of.available).sum();
         let running: i64 = found.iter().map(|of| of.running).sum();
         assert_eq!((waiting, running), (20_000 - 7_777 - 33, 33));
     }
+    Ok(())
 }
 
 async fn tuples(client: &Client) -> BTreeMap<String, i64> {
-    let rows = client
-        .query(
+    client
+        .rows(
             "SELECT relname::text, pg_stat_get_dead_tuples(oid) + pg_stat_get_tuples_updated(oid) +
               pg_stat_get_tuples_deleted(oid) FROM pg_class
               WHERE relnamespace = 'posthaste'::regnamespace AND relkind = 'r'
                 AND relname ~ '^(counted|opened|left|stats_delta|stats_sum)_'",
-            &[],
         )
         .await
-        .unwrap();
-    rows.iter().map(|row| (row.get(0), row.get(1))).collect()
+        .unwrap()
+        .into_iter()
+        .collect()
 }
 
 #[tokio::test]
-async fn counting_and_reading_stay_flat_while_a_snapshot_is_held() {
+async fn counting_and_reading_stay_flat_while_a_snapshot_is_held() -> TestResult {
     for version in PgVersion::tried() {
         let db: TestDb = database(version).await;
-        let client = db.client().await.unwrap();
-        let pin = db.client().await.unwrap();
-        pin.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pg_class")
-            .await
-            .unwrap();
+        let client = db.client().await?;
+        let pin = db.client().await?;
+        pin.run("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pg_class")
+            .await?;
         let worker = hand(&client).await;
         let mut read = Vec::new();
         for round in 0..12 {
             client
-                .batch_execute(
+                .run(
                     "SELECT posthaste.enqueue('n' || i % 3) FROM generate_series(1, 1000) i;
                      SELECT posthaste.enqueue('later', scheduled_at => now() + interval '1 hour')
                        FROM generate_series(1, 300);
@@ -294,8 +281,7 @@ async fn counting_and_reading_stay_flat_while_a_snapshot_is_held() {
                          array_fill('completed_total'::text, '{400}'),
                          array_fill(1::bigint, '{400}'))",
                 )
-                .await
-                .unwrap();
+                .await?;
             account(&client).await;
             claim_and_close(&client, worker, 45, 20).await;
             account(&client).await;
@@ -303,7 +289,7 @@ async fn counting_and_reading_stay_flat_while_a_snapshot_is_held() {
                 read.push(pages(&client).await);
             }
         }
-        let found = jobs(&client).counters().await.unwrap().jobs;
+        let found = jobs(&client).counters().await?.jobs;
         assert_eq!(found.iter().map(|of| of.available).sum::<i64>(), 12 * 100);
         assert_eq!(found.iter().map(|of| of.scheduled).sum::<i64>(), 12 * 300);
         assert_eq!(
@@ -318,34 +304,31 @@ async fn counting_and_reading_stay_flat_while_a_snapshot_is_held() {
             "nothing is changed or deleted"
         );
         let turned: i64 = client
-            .query_one("SELECT pg_sequence_last_value('posthaste.stats_low')", &[])
-            .await
-            .unwrap()
-            .get(0);
+            .one("SELECT pg_sequence_last_value('posthaste.stats_low')")
+            .await?;
         assert!(turned > 0, "the deltas' space came back under the pin");
-        pin.batch_execute("ROLLBACK").await.unwrap();
+        pin.run("ROLLBACK").await?;
     }
+    Ok(())
 }
 
 #[tokio::test]
-async fn a_leader_with_nothing_to_count_writes_nothing() {
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
+async fn a_leader_with_nothing_to_count_writes_nothing() -> TestResult {
+    let (_db, client) = connected(PgVersion::any()).await?;
     client
-        .batch_execute(
+        .run(
             "SELECT posthaste.enqueue('n', priority => i % 10, queue => 'q' || i % 100) \
              FROM generate_series(1, 2000) i",
         )
-        .await
-        .unwrap();
+        .await?;
     account(&client).await;
     client
-        .batch_execute("BEGIN; SELECT posthaste.count_new_jobs(5000, 250, 65536)")
-        .await
-        .unwrap();
+        .run("BEGIN; SELECT posthaste.count_new_jobs(5000, 250, 65536)")
+        .await?;
     let sql = "SELECT pg_current_xact_id_if_assigned()::text";
-    let wrote: Option<String> = client.query_one(sql, &[]).await.unwrap().get(0);
-    client.batch_execute("COMMIT").await.unwrap();
+    let wrote: Option<String> = client.one(sql).await?;
+    client.run("COMMIT").await?;
     assert_eq!(wrote, None);
-    assert_eq!(jobs(&client).counters().await.unwrap().oldest.len(), 100);
+    assert_eq!(jobs(&client).counters().await?.oldest.len(), 100);
+    Ok(())
 }

@@ -7,13 +7,13 @@ use std::fs;
 use std::time::Duration;
 
 use posthaste::{Config, Database, NewJob, Outcome, Worker, WorkerHandle, connect, enqueue};
-use posthaste_testkit::{PgServer, PgVersion, TestDb, eventually};
+use posthaste_testkit::{PgServer, PgVersion, Sql as _, TestDb, TestResult, eventually};
 use serde_json::json;
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio_postgres::Client;
 
-use crate::support::{SOON, all_done, database, migrated, number, quick, telling};
+use crate::support::{SOON, all_done, connected, database, migrated, number, quick, telling};
 
 /// Longer than any test: a job that starts sooner was notified.
 const NEVER: Duration = Duration::from_secs(3600);
@@ -89,9 +89,8 @@ async fn sqlx_workers_are_notified_of_jobs_of_sqlx_transactions() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_from_a_url_is_notified_and_sets_its_application_name() {
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
+async fn a_worker_from_a_url_is_notified_and_sets_its_application_name() -> TestResult {
+    let (db, client) = connected(PgVersion::any()).await?;
     assert_runs_a_job_at_once(connect(db.url()).unwrap(), &client).await;
     let (worker, _) = sleeper(connect(db.url()).unwrap()).await;
     let named = "SELECT count(*) FROM pg_stat_activity \
@@ -99,9 +98,9 @@ async fn a_worker_from_a_url_is_notified_and_sets_its_application_name() {
     eventually(SOON, "the worker connects", async || {
         Ok(number(&client, named).await > 1)
     })
-    .await
-    .unwrap();
-    worker.stop().await.unwrap();
+    .await?;
+    worker.stop().await?;
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -174,13 +173,13 @@ async fn credentials_with_any_characters_work_over_tcp_and_sockets() {
         "CREATE ROLE \"a@b:c/d %\" SUPERUSER LOGIN PASSWORD {}",
         tokio_postgres_literal(PASSWORD)
     );
-    client.batch_execute(&role).await.unwrap();
+    client.run(&role).await.unwrap();
     let rules = "host all postgres 127.0.0.1/32 trust\n\
                  host all all 127.0.0.1/32 scram-sha-256\n\
                  local all all scram-sha-256\n";
     fs::write(server.data().join("pg_hba.conf"), rules).unwrap();
     let reload = "SELECT pg_reload_conf()";
-    client.batch_execute(reload).await.unwrap();
+    client.run(reload).await.unwrap();
     let (data, address, name) = (server.data(), server.address(), db.name());
     let data = data.to_str().unwrap();
     // Until the rules are loaded, a wrong password is accepted too.

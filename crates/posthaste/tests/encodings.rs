@@ -1,7 +1,7 @@
 //! A database in another encoding than UTF-8 stores every error text of a worker.
 
 use posthaste::{NewJob, Outcome, enqueue};
-use posthaste_testkit::{PgServer, PgVersion, eventually};
+use posthaste_testkit::{PgServer, PgVersion, Sql as _, TestResult, eventually};
 use serde_json::json;
 use tokio_postgres::Client;
 
@@ -20,17 +20,17 @@ async fn database_in(server: &PgServer, encoding: &str) -> (Client, String) {
     let create =
         format!("CREATE DATABASE other TEMPLATE template0 ENCODING '{encoding}' LOCALE 'C'");
     let admin = connect("postgres").await;
-    admin.batch_execute(&create).await.unwrap();
+    admin.run(&create).await.unwrap();
     let mut client = connect("other").await;
     posthaste::migrate(&mut client).await.unwrap();
     (client, url("other"))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn unencodable_text_is_escaped_and_stored() {
-    let server = PgServer::start(PgVersion::any(), &[]).unwrap();
+async fn unencodable_text_is_escaped_and_stored() -> TestResult {
+    let server = PgServer::start(PgVersion::any(), &[])?;
     let (client, url) = database_in(&server, "LATIN1").await;
-    let manager = deadpool_postgres::Manager::new(url.parse().unwrap(), tokio_postgres::NoTls);
+    let manager = deadpool_postgres::Manager::new(url.parse()?, tokio_postgres::NoTls);
     let pool = deadpool_postgres::Pool::builder(manager).build().unwrap();
     let text = |jobs: &str| format!("{jobs}: caf\u{e9} \u{2013} \u{1f680}");
     let mut config = quick();
@@ -50,11 +50,10 @@ async fn unencodable_text_is_escaped_and_stored() {
             panic!("{}", text("panicked"))
         })
         .start()
-        .await
-        .unwrap();
+        .await?;
     for name in ["fails", "discards", "panics"] {
-        let job = NewJob::new(name, &json!({})).unwrap().max_attempts(Some(2));
-        enqueue(&client, &job).await.unwrap();
+        let job = NewJob::new(name, &json!({}))?.max_attempts(Some(2));
+        enqueue(&client, &job).await?;
     }
     let dead = "SELECT name || ' ' || attempt || ' ' || last_error FROM posthaste.dead ORDER BY 1";
     let mut ended: Vec<String> = Vec::new();
@@ -63,8 +62,7 @@ async fn unencodable_text_is_escaped_and_stored() {
         ended = rows.iter().map(|row| row.get(0)).collect();
         Ok(ended.len() == 3)
     })
-    .await
-    .unwrap();
+    .await?;
     let escaped = "caf<U+00E9> <U+2013> <U+1F680>";
     assert_eq!(
         ended,
@@ -75,7 +73,8 @@ async fn unencodable_text_is_escaped_and_stored() {
         ]
     );
     let name = "SELECT name FROM posthaste.worker";
-    let name: String = client.query_one(name, &[]).await.unwrap().get(0);
+    let name: String = client.one(name).await?;
     assert_eq!(name, format!("worker: {escaped}"));
-    worker.stop().await.unwrap();
+    worker.stop().await?;
+    Ok(())
 }

@@ -1,53 +1,52 @@
 //! Enqueue: in the caller's transaction, in every isolation level.
 
 use posthaste::{NewJob, enqueue, enqueue_many};
-use posthaste_testkit::PgVersion;
+use posthaste_testkit::{PgVersion, Sql as _, TestResult};
 use serde_json::json;
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 
-use crate::support::{count, database, unfinished};
+use crate::support::{connected, count, database, unfinished};
 
 #[tokio::test]
-async fn jobs_commit_and_roll_back_with_their_transaction() {
+async fn jobs_commit_and_roll_back_with_their_transaction() -> TestResult {
     let db = database(PgVersion::any()).await;
-    let mut client = db.client().await.unwrap();
-    let watcher = db.client().await.unwrap();
-    let job = NewJob::new("mail.welcome", &json!({"name": "ada"})).unwrap();
+    let mut client = db.client().await?;
+    let watcher = db.client().await?;
+    let job = NewJob::new("mail.welcome", &json!({"name": "ada"}))?;
 
-    let tx = client.transaction().await.unwrap();
-    enqueue(&tx, &job).await.unwrap();
+    let tx = client.transaction().await?;
+    enqueue(&tx, &job).await?;
     assert_eq!(unfinished(&watcher).await, 0, "not before the commit");
-    tx.rollback().await.unwrap();
+    tx.rollback().await?;
     assert_eq!(unfinished(&watcher).await, 0, "never after a rollback");
 
-    let tx = client.transaction().await.unwrap();
-    let id = enqueue(&tx, &job).await.unwrap();
-    tx.commit().await.unwrap();
+    let tx = client.transaction().await?;
+    let id = enqueue(&tx, &job).await?;
+    tx.commit().await?;
     let row = watcher
         .query_one(
             "SELECT id, name, queue, state, attempt, max_attempts, kwargs->>'name' \
              FROM posthaste.job",
             &[],
         )
-        .await
-        .unwrap();
+        .await?;
     assert_eq!(row.get::<_, i64>(0), id.0);
     assert_eq!(row.get::<_, &str>(1), "mail.welcome");
     assert_eq!(row.get::<_, &str>(2), "default");
     assert_eq!(row.get::<_, &str>(3), "available");
     assert_eq!((row.get::<_, i32>(4), row.get::<_, i32>(5)), (0, 25));
     assert_eq!(row.get::<_, &str>(6), "ada");
+    Ok(())
 }
 
 #[tokio::test]
-async fn enqueues_in_every_isolation_level_savepoint_and_prepared_transaction() {
+async fn enqueues_in_every_isolation_level_savepoint_and_prepared_transaction() -> TestResult {
     for version in PgVersion::tried() {
-        let db = database(version).await;
-        let client = db.client().await.unwrap();
+        let (_db, client) = connected(version).await?;
         for level in ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"] {
             client
-                .batch_execute(&format!(
+                .run(&format!(
                     "BEGIN ISOLATION LEVEL {level};
                      INSERT INTO posthaste.job (name) VALUES ('kept');
                      SAVEPOINT s; INSERT INTO posthaste.job (name) VALUES ('dropped'); ROLLBACK TO \
@@ -55,8 +54,7 @@ async fn enqueues_in_every_isolation_level_savepoint_and_prepared_transaction() 
                      SELECT posthaste.enqueue('kept');
                      COMMIT"
                 ))
-                .await
-                .unwrap();
+                .await?;
         }
         // Separately, because COMMIT PREPARED does not run inside the implicit transaction of a
         // script.
@@ -66,23 +64,22 @@ async fn enqueues_in_every_isolation_level_savepoint_and_prepared_transaction() 
             "COMMIT PREPARED 'a'",
             "ROLLBACK PREPARED 'b'",
         ] {
-            client.batch_execute(statement).await.unwrap();
+            client.run(statement).await?;
         }
         let row = client
             .query_one(
                 "SELECT count(*) FILTER (WHERE name = 'kept'), count(*) FROM posthaste.job",
                 &[],
             )
-            .await
-            .unwrap();
+            .await?;
         assert_eq!((row.get::<_, i64>(0), row.get::<_, i64>(1)), (7, 7));
     }
+    Ok(())
 }
 
 #[tokio::test]
-async fn insert_select_returns_ids_and_schedules_future_jobs() {
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
+async fn insert_select_returns_ids_and_schedules_future_jobs() -> TestResult {
+    let (_db, client) = connected(PgVersion::any()).await?;
     let rows = client
         .query(
             "INSERT INTO posthaste.job (name, scheduled_at, priority, tag, kwargs)
@@ -91,8 +88,7 @@ async fn insert_select_returns_ids_and_schedules_future_jobs() {
                FROM generate_series(1, 1000) g RETURNING id, state",
             &[],
         )
-        .await
-        .unwrap();
+        .await?;
     let scheduled = rows
         .iter()
         .filter(|row| row.get::<_, &str>(1) == "scheduled")
@@ -100,38 +96,34 @@ async fn insert_select_returns_ids_and_schedules_future_jobs() {
     assert_eq!((rows.len(), scheduled), (1000, 500));
     assert_eq!(count(&client, "available").await, 500);
     assert_eq!(count(&client, "scheduled").await, 500);
+    Ok(())
 }
 
 #[tokio::test]
-async fn volatile_time_expressions_are_evaluated_once() {
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
+async fn volatile_time_expressions_are_evaluated_once() -> TestResult {
+    let (_db, client) = connected(PgVersion::any()).await?;
     client
-        .batch_execute(
+        .run(
             "INSERT INTO posthaste.job (name, scheduled_at)
              SELECT 'x', clock_timestamp() + (random() - 0.5) * interval '1 hour'
                FROM generate_series(1, 500)",
         )
-        .await
-        .unwrap();
+        .await?;
     let early: i64 = client
-        .query_one(
+        .one(
             "SELECT count(*) FROM posthaste.job WHERE state = 'available' \
              AND scheduled_at > clock_timestamp()",
-            &[],
         )
-        .await
-        .unwrap()
-        .get(0);
+        .await?;
     assert_eq!(early, 0, "a job that is not due must not be available");
+    Ok(())
 }
 
 #[tokio::test]
-async fn jobs_expire_thirty_days_after_they_are_due_by_default() {
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
+async fn jobs_expire_thirty_days_after_they_are_due_by_default() -> TestResult {
+    let (_db, client) = connected(PgVersion::any()).await?;
     client
-        .batch_execute(
+        .run(
             "SELECT posthaste.enqueue('due'), posthaste.enqueue('later', scheduled_at => now() +
                     interval '60 days'),
                     posthaste.enqueue('overdue', scheduled_at => now() - interval '60 days'),
@@ -141,13 +133,10 @@ async fn jobs_expire_thirty_days_after_they_are_due_by_default() {
                VALUES ('later', now() + interval '60 days'), ('overdue', now() - \
                interval '60 days');",
         )
-        .await
-        .unwrap();
-    let plain = NewJob::new("plain", &json!({})).unwrap();
-    enqueue(&client, &plain).await.unwrap();
-    enqueue_many(&client, &[plain.clone(), plain])
-        .await
-        .unwrap();
+        .await?;
+    let plain = NewJob::new("plain", &json!({}))?;
+    enqueue(&client, &plain).await?;
+    enqueue_many(&client, &[plain.clone(), plain]).await?;
     let row = client
         .query_one(
             "SELECT count(*), count(*) FILTER (WHERE expires_at - greatest(scheduled_at,
@@ -157,22 +146,20 @@ async fn jobs_expire_thirty_days_after_they_are_due_by_default() {
                FROM posthaste.job",
             &[],
         )
-        .await
-        .unwrap();
+        .await?;
     assert_eq!((row.get::<_, i64>(0), row.get::<_, i64>(1)), (10, 10));
+    Ok(())
 }
 
 #[tokio::test]
-async fn routes_match_exactly_then_by_longest_prefix_then_default() {
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
+async fn routes_match_exactly_then_by_longest_prefix_then_default() -> TestResult {
+    let (_db, client) = connected(PgVersion::any()).await?;
     client
-        .batch_execute(
+        .run(
             "INSERT INTO posthaste.route (pattern, queue) \
              VALUES ('mail.*', 'mail'), ('mail.bulk.*', 'bulk'), ('mail.bulk.now', 'urgent')",
         )
-        .await
-        .unwrap();
+        .await?;
     for (name, queue) in [
         ("mail.x", "mail"),
         ("mail.bulk.x", "bulk"),
@@ -180,23 +167,17 @@ async fn routes_match_exactly_then_by_longest_prefix_then_default() {
         ("mail", "default"),
         ("other", "default"),
     ] {
-        let id = enqueue(&client, &NewJob::new(name, &json!({})).unwrap())
-            .await
-            .unwrap();
+        let id = enqueue(&client, &NewJob::new(name, &json!({}))?).await?;
         let got: String = client
-            .query_one("SELECT queue FROM posthaste.job WHERE id = $1", &[&id.0])
-            .await
-            .unwrap()
-            .get(0);
+            .one_with("SELECT queue FROM posthaste.job WHERE id = $1", &[&id.0])
+            .await?;
         assert_eq!(got, queue, "{name}");
     }
-    let named = NewJob::new("mail.x", &json!({})).unwrap().queue("mine");
-    let id = enqueue(&client, &named).await.unwrap();
+    let named = NewJob::new("mail.x", &json!({}))?.queue("mine");
+    let id = enqueue(&client, &named).await?;
     let got: String = client
-        .query_one("SELECT queue FROM posthaste.job WHERE id = $1", &[&id.0])
-        .await
-        .unwrap()
-        .get(0);
+        .one_with("SELECT queue FROM posthaste.job WHERE id = $1", &[&id.0])
+        .await?;
     assert_eq!(got, "mine", "a named queue wins");
     for bad in ["''", "'a*b'", "'a**'"] {
         let refused = client
@@ -204,12 +185,12 @@ async fn routes_match_exactly_then_by_longest_prefix_then_default() {
             .await;
         assert!(refused.is_err(), "{bad} is not a pattern");
     }
+    Ok(())
 }
 
 #[tokio::test]
-async fn bulk_enqueues_keep_order_and_all_fields() {
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
+async fn bulk_enqueues_keep_order_and_all_fields() -> TestResult {
+    let (_db, client) = connected(PgVersion::any()).await?;
     let at = jiff::Timestamp::from_second(4_000_000_000).unwrap();
     let jobs: Vec<NewJob> = (0..2500)
         .map(|n| {
@@ -225,7 +206,7 @@ async fn bulk_enqueues_keep_order_and_all_fields() {
             }
         })
         .collect();
-    let ids = enqueue_many(&client, &jobs).await.unwrap();
+    let ids = enqueue_many(&client, &jobs).await?;
     assert_eq!(ids.len(), 2500);
     let rows = client
         .query(
@@ -233,8 +214,7 @@ async fn bulk_enqueues_keep_order_and_all_fields() {
              ORDER BY priority",
             &[],
         )
-        .await
-        .unwrap();
+        .await?;
     for (n, row) in rows.iter().enumerate() {
         assert_eq!(row.get::<_, i64>(0), ids[n].0);
         assert_eq!(row.get::<_, String>(1), format!("n{n}"));
@@ -242,6 +222,7 @@ async fn bulk_enqueues_keep_order_and_all_fields() {
         assert_eq!(row.get::<_, Option<i32>>(4), None);
         assert_eq!(row.get::<_, &str>(5), if n == 7 { "q" } else { "default" });
     }
+    Ok(())
 }
 
 #[tokio::test]
@@ -260,8 +241,8 @@ async fn ordering_keys_keep_order_with_any_unique_keys() {
     let ids = enqueue_many(&client, &jobs).await.unwrap();
     assert!(ids.is_sorted(), "{ids:?}");
     let handed_out = "SELECT array_agg(kwargs->>'n' ORDER BY id) FROM posthaste.job";
-    let row = client.query_one(handed_out, &[]).await.unwrap();
-    assert_eq!(row.get::<_, Vec<String>>(0), ["8", "9", "10", "11"]);
+    let row = client.one::<Vec<String>>(handed_out).await.unwrap();
+    assert_eq!(row, ["8", "9", "10", "11"]);
 }
 
 #[tokio::test]
@@ -284,28 +265,23 @@ async fn bulk_enqueues_keep_the_first_job_of_a_unique_key() {
     assert_eq!(ids[3], ids[1], "the first holds it");
     for (n, id) in ids.iter().enumerate().filter(|(n, _)| *n != 3) {
         let stored = "SELECT (kwargs->>'n')::integer FROM posthaste.job WHERE id = $1";
-        let row = client.query_one(stored, &[&id.0]).await.unwrap();
-        assert_eq!(usize::try_from(row.get::<_, i32>(0)), Ok(n));
+        let row = client.one_with::<i32>(stored, &[&id.0]).await.unwrap();
+        assert_eq!(usize::try_from(row), Ok(n));
     }
     assert!(ids[5] < ids[8], "in the order of their line");
 }
 
 #[tokio::test]
-async fn a_second_enqueue_of_a_unique_key_returns_the_first_id() {
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
-    let job = NewJob::new("a", &json!({})).unwrap().unique_key("k");
-    let first = enqueue(&client, &job).await.unwrap();
-    assert_eq!(enqueue(&client, &job).await.unwrap(), first);
+async fn a_second_enqueue_of_a_unique_key_returns_the_first_id() -> TestResult {
+    let (_db, client) = connected(PgVersion::any()).await?;
+    let job = NewJob::new("a", &json!({}))?.unique_key("k");
+    let first = enqueue(&client, &job).await?;
+    assert_eq!(enqueue(&client, &job).await?, first);
     assert_eq!(unfinished(&client).await, 1);
-    let many = enqueue_many(
-        &client,
-        &[job.clone(), NewJob::new("b", &json!({})).unwrap(), job],
-    )
-    .await
-    .unwrap();
+    let many = enqueue_many(&client, &[job.clone(), NewJob::new("b", &json!({}))?, job]).await?;
     assert_eq!((many[0], many[2]), (first, first));
     assert_eq!(unfinished(&client).await, 2);
+    Ok(())
 }
 
 #[tokio::test]
@@ -315,10 +291,10 @@ async fn unique_keys_match_under_any_collation() {
     let client = db.client().await.unwrap();
     let make = "CREATE COLLATION other (provider = icu, locale = 'de'); \
                 CREATE TABLE t (sku text COLLATE other); INSERT INTO t VALUES ('k')";
-    client.batch_execute(make).await.unwrap();
+    client.run(make).await.unwrap();
     for function in ["enqueue", "enqueue", "enqueue_nowait"] {
         let sql = format!("SELECT posthaste.{function}('n', unique_key => t.sku) FROM t");
-        let id: i64 = client.query_one(&sql, &[]).await.unwrap().get(0);
+        let id: i64 = client.one(&sql).await.unwrap();
         assert_eq!(id, 1, "{function}");
     }
 }
@@ -341,18 +317,18 @@ async fn a_unique_key_taken_after_the_snapshot_is_a_serialization_failure() {
         let (caller, other) = (db.client().await.unwrap(), db.client().await.unwrap());
         for level in ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"] {
             let begin = format!("BEGIN ISOLATION LEVEL {level}; SELECT FROM posthaste.job");
-            caller.batch_execute(&begin).await.unwrap();
+            caller.run(&begin).await.unwrap();
             let holder = take(&other, level).await.unwrap();
             let seen = take(&caller, level).await;
-            caller.batch_execute("ROLLBACK").await.unwrap();
+            caller.run("ROLLBACK").await.unwrap();
             match level {
                 "READ COMMITTED" => assert_eq!(seen, Ok(holder), "{level}"),
                 _ => assert_eq!(seen, Err("40001".to_owned()), "{level}"),
             }
             // The whole transaction is retried, and sees the holder of the key.
-            caller.batch_execute(&begin).await.unwrap();
+            caller.run(&begin).await.unwrap();
             assert_eq!(take(&caller, level).await, Ok(holder), "{level}");
-            caller.batch_execute("COMMIT").await.unwrap();
+            caller.run("COMMIT").await.unwrap();
         }
         assert_eq!(unfinished(&other).await, 3, "one job for each key");
     }

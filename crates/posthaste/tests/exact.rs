@@ -7,7 +7,7 @@ mod tree;
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::poll_fn;
 
-use posthaste_testkit::{PgVersion, TestDb};
+use posthaste_testkit::{PgVersion, Sql as _, TestDb};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio_postgres::{AsyncMessage, Client, NoTls};
 
@@ -36,7 +36,7 @@ impl Printing {
             }
         });
         client
-            .batch_execute(
+            .run(
                 "SET debug_pretty_print = off; SET debug_print_parse = on; \
                  SET client_min_messages = log",
             )
@@ -159,7 +159,7 @@ async fn statements_call_only_qualified_functions() {
         .iter()
         .partition(|(name, _)| name.ends_with("schema.sql"));
     for (_, schema) in schemas {
-        session.client.batch_execute(schema).await.unwrap();
+        session.client.run(schema).await.unwrap();
     }
     let mut wrong = Vec::new();
     let mut judged = 0;
@@ -206,7 +206,7 @@ async fn inlined_functions_call_only_qualified_functions() {
             .await
             .unwrap_or_else(|error| panic!("{made}: {error:?}"));
         let tree = format!("SELECT prosqlbody::text FROM pg_proc WHERE proname = 'judged_{name}'");
-        let tree: String = client.query_one(&tree, &[]).await.unwrap().get(0);
+        let tree: String = client.one(&tree).await.unwrap();
         let found = catalogue.inexact(&tree, &made);
         wrong.extend(found.iter().map(|one| format!("{name}: {one}")));
     }
@@ -267,7 +267,7 @@ async fn producer_functions_call_only_qualified_functions() {
     let client = db.client().await.unwrap();
     let mut session = Printing::begin(&db).await;
     for statement in PRODUCED {
-        session.client.batch_execute(statement).await.unwrap();
+        session.client.run(statement).await.unwrap();
     }
     let catalogue = Catalogue::read(&client).await;
     let unpinned = unpinned(&client).await;

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use posthaste::{Backoff, Exec, NewJob, QueueConfig, WorkerHandle, enqueue};
-use posthaste_testkit::{PgVersion, TestDb, eventually, is_alive};
+use posthaste_testkit::{PgVersion, Sql as _, TestDb, TestResult, eventually, is_alive};
 use serde_json::{Value, json};
 use tokio_postgres::Client;
 
-use crate::support::{SOON, all_done, count, database, unfinished, worker};
+use crate::support::{SOON, all_done, connected, count, database, unfinished, worker};
 
 /// A delay that no test waits out.
 const LONG: Duration = Duration::from_secs(600);
@@ -119,19 +119,18 @@ async fn gone(pids: &[u32]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn commands_receive_the_job_on_stdin_and_in_the_environment() {
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
+async fn commands_receive_the_job_on_stdin_and_in_the_environment() -> TestResult {
+    let (db, client) = connected(PgVersion::any()).await?;
     let folder = Folder::new("given");
     let command = folder.script("cat >$1/input; env >$1/env.new; mv $1/env.new $1/env");
     let worker = start(&db, command).await;
     let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
-    let job = NewJob::new("mail.send", &json!({ "to": "ü", "n": [1, 2] })).unwrap();
+    let job = NewJob::new("mail.send", &json!({ "to": "ü", "n": [1, 2] }))?;
     let job = job.tag("a tag").trace(format!("{parent} a=b, c=d"));
-    enqueue(&client, &job).await.unwrap();
+    enqueue(&client, &job).await?;
     all_done(&client).await;
-    worker.stop().await.unwrap();
-    let input: Value = serde_json::from_str(&folder.read("input").await).unwrap();
+    worker.stop().await?;
+    let input: Value = serde_json::from_str(&folder.read("input").await)?;
     assert_eq!(input, json!({ "to": "ü", "n": [1, 2] }));
     let environment = folder.read("env").await;
     let ids = client
@@ -140,8 +139,7 @@ async fn commands_receive_the_job_on_stdin_and_in_the_environment() {
              FROM posthaste.job_id) AS last",
             &[],
         )
-        .await
-        .unwrap();
+        .await?;
     for (name, value) in [
         ("JOB_ID", ids.get(0)),
         ("DELIVERY_ID", ids.get(1)),
@@ -156,6 +154,7 @@ async fn commands_receive_the_job_on_stdin_and_in_the_environment() {
     for line in [&*format!("TRACEPARENT={parent}"), "TRACESTATE=a=b, c=d"] {
         assert!(environment.lines().any(|found| found == line), "{line}");
     }
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -172,9 +171,8 @@ async fn commands_of_untraced_jobs_get_no_trace() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn exit_codes_map_to_outcomes() {
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
+async fn exit_codes_map_to_outcomes() -> TestResult {
+    let (db, client) = connected(PgVersion::any()).await?;
     let folder = Folder::new("codes");
     let command = folder.script(
         "echo busy; case $POSTHASTE_JOB_NAME in signal) kill -9 $$;; *) exit $POSTHASTE_JOB_NAME;; \
@@ -186,59 +184,28 @@ async fn exit_codes_map_to_outcomes() {
     }
     eventually(SOON, "all have ended", async || {
         let rows = client
-            .query_one("SELECT count(*) FROM posthaste.job WHERE attempt > 0", &[])
+            .one::<i64>("SELECT count(*) FROM posthaste.job WHERE attempt > 0")
             .await?;
-        Ok(rows.get::<_, i64>(0) == 5 && unfinished(&client).await == 5)
+        Ok(rows == 5 && unfinished(&client).await == 5)
     })
-    .await
-    .unwrap();
-    worker.stop().await.unwrap();
-    let rows = client
-        .query(
-            "SELECT name, state, attempt, last_error FROM posthaste.job ORDER BY name",
-            &[],
+    .await?;
+    worker.stop().await?;
+    let found: Vec<String> = client
+        .rows(
+            "SELECT concat_ws(' ', name, state, attempt, last_error) FROM posthaste.job ORDER BY 1",
         )
-        .await
-        .unwrap();
-    let found: Vec<(&str, &str, i32, &str)> = rows
-        .iter()
-        .map(|row| (row.get(0), row.get(1), row.get(2), row.get(3)))
-        .collect();
+        .await?;
     assert_eq!(
         found,
         [
-            (
-                "1",
-                "retrying",
-                1,
-                "the command failed with exit code 1: busy"
-            ),
-            (
-                "127",
-                "retrying",
-                1,
-                "the command failed with exit code 127: busy"
-            ),
-            (
-                "65",
-                "discarded",
-                1,
-                "the command discarded the job (exit code 65): busy"
-            ),
-            (
-                "75",
-                "retrying",
-                1,
-                "the command asked for a retry (exit code 75): busy"
-            ),
-            (
-                "signal",
-                "retrying",
-                1,
-                "the command was killed by signal 9: busy"
-            ),
+            "1 retrying 1 the command failed with exit code 1: busy",
+            "127 retrying 1 the command failed with exit code 127: busy",
+            "65 discarded 1 the command discarded the job (exit code 65): busy",
+            "75 retrying 1 the command asked for a retry (exit code 75): busy",
+            "signal retrying 1 the command was killed by signal 9: busy",
         ]
     );
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -269,9 +236,8 @@ async fn commands_may_ignore_large_inputs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn timeouts_end_a_command_and_its_children() {
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
+async fn timeouts_end_a_command_and_its_children() -> TestResult {
+    let (db, client) = connected(PgVersion::any()).await?;
     let folder = Folder::new("limit");
     // The command ends on request, and prints that; its child ignores the request.
     let command = folder.script(
@@ -280,29 +246,26 @@ async fn timeouts_end_a_command_and_its_children() {
     );
     let worker = start(&db, command.time_limit(Duration::from_millis(300))).await;
     put(&client, "slow", &json!({})).await;
-    eventually(SOON, "it was tried", async || Ok(job(&client).await.1 == 1))
-        .await
-        .unwrap();
+    eventually(SOON, "it was tried", async || Ok(job(&client).await.1 == 1)).await?;
     let (_, _, error) = job(&client).await;
     assert_eq!(error, "the command ran longer than 0.3 s: asked to end");
     gone(&folder.pids().await).await;
-    worker.stop().await.unwrap();
+    worker.stop().await?;
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn commands_that_ignore_sigterm_get_sigkill() {
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
+async fn commands_that_ignore_sigterm_get_sigkill() -> TestResult {
+    let (db, client) = connected(PgVersion::any()).await?;
     let folder = Folder::new("stubborn");
     let command = folder.script("trap '' TERM; echo $$ >$1/pids; while :; do sleep 600; done");
     let worker = start(&db, command.time_limit(Duration::from_millis(200))).await;
     put(&client, "stubborn", &json!({})).await;
     let pids = folder.pids().await;
     gone(&pids).await;
-    eventually(SOON, "it was tried", async || Ok(job(&client).await.1 == 1))
-        .await
-        .unwrap();
-    worker.stop().await.unwrap();
+    eventually(SOON, "it was tried", async || Ok(job(&client).await.1 == 1)).await?;
+    worker.stop().await?;
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -336,12 +299,11 @@ async fn stopping_the_worker_releases_the_job_and_ends_its_command() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn missing_commands_are_rejected_and_vanished_ones_count_no_attempt() {
+async fn missing_commands_are_rejected_and_vanished_ones_count_no_attempt() -> TestResult {
     for wrong in ["/nowhere/command", "command", "/etc", "/etc/passwd"] {
         assert!(Exec::new(wrong).is_err(), "{wrong}");
     }
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
+    let (db, client) = connected(PgVersion::any()).await?;
     let folder = Folder::new("absent");
     let command = folder.script("exit 0");
     fs::remove_file(folder.0.join("command")).unwrap();
@@ -350,36 +312,34 @@ async fn missing_commands_are_rejected_and_vanished_ones_count_no_attempt() {
     eventually(SOON, "it was rescheduled", async || {
         Ok(job(&client).await.2.contains("cannot run the command"))
     })
-    .await
-    .unwrap();
+    .await?;
     assert_eq!(job(&client).await.1, 0, "no attempt was counted");
-    worker.stop().await.unwrap();
+    worker.stop().await?;
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_most_specific_handler_pattern_wins() {
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
+async fn the_most_specific_handler_pattern_wins() -> TestResult {
+    let (db, client) = connected(PgVersion::any()).await?;
     let folder = Folder::new("patterns");
     let program = folder.file("echo $2 $POSTHASTE_JOB_NAME >>$1/ran");
     let print = |word: &str| {
         let words = [folder.0.as_os_str(), Path::new(word).as_os_str()];
         Exec::new(&program).unwrap().arguments(words).handler()
     };
-    let worker = worker(&db.pool(4).unwrap())
+    let worker = worker(&db.pool(4)?)
         .queue("default", 1)
         .handler("*", print("any"))
         .handler("mail.*", print("prefix"))
         .handler("mail.x*", print("longer"))
         .handler("mail.xy", print("exact"))
         .start()
-        .await
-        .unwrap();
+        .await?;
     for name in ["mail", "mail.", "mail.x", "mail.xy", "mail.xyz"] {
         put(&client, name, &json!({})).await;
     }
     all_done(&client).await;
-    worker.stop().await.unwrap();
+    worker.stop().await?;
     let ran = folder.read("ran").await;
     let mut ran: Vec<&str> = ran.lines().collect();
     ran.sort_unstable();
@@ -393,4 +353,5 @@ async fn the_most_specific_handler_pattern_wins() {
             "prefix mail."
         ]
     );
+    Ok(())
 }

@@ -5,11 +5,11 @@ pub mod hands;
 use std::sync::atomic::Ordering;
 
 use posthaste::{JobId, State};
-use posthaste_testkit::{PgVersion, eventually};
+use posthaste_testkit::{PgVersion, Sql as _, TestResult, eventually};
 use tokio_postgres::Client;
 
 use self::hands::{Hands, id_of};
-use crate::support::{SOON, all_done, count, counting, database, jobs};
+use crate::support::{SOON, all_done, connected, count, counting, jobs};
 
 const HOUR: &str =
     "ARRAY[1::smallint], ARRAY[1], ARRAY[interval '1 hour'], NULL, NULL, ARRAY['no']";
@@ -20,10 +20,9 @@ async fn state(client: &Client, id: i64) -> Option<State> {
 }
 
 #[tokio::test]
-async fn jobs_are_found_by_id_in_every_state() {
+async fn jobs_are_found_by_id_in_every_state() -> TestResult {
     for version in PgVersion::tried() {
-        let db = database(version).await;
-        let client = db.client().await.unwrap();
+        let (_db, client) = connected(version).await?;
         let hands = Hands::new(&client).await;
         let plain =
             "SELECT posthaste.enqueue('x', '{\"n\": 1}', unique_key => gen_random_uuid()::text)";
@@ -55,7 +54,7 @@ async fn jobs_are_found_by_id_in_every_state() {
             let id = id_of(&client, plain).await;
             let fence = hands.claim(&client, 1).await;
             assert_eq!(self::state(&client, id).await, Some(State::Running));
-            let found = jobs(&client).find(JobId(id)).await.unwrap().unwrap();
+            let found = jobs(&client).find(JobId(id)).await?.unwrap();
             assert_eq!(found.worker, Some(hands.id));
             assert_eq!(found.worker_name.as_deref(), Some("hand"));
             assert!(found.claimed_at.is_some());
@@ -71,8 +70,7 @@ async fn jobs_are_found_by_id_in_every_state() {
                  ARRAY[$3::uuid], ARRAY[1])",
                 &[&fence.slot, &fence.batch, &fence.token],
             )
-            .await
-            .unwrap();
+            .await?;
         expected.push((whole, State::Completed));
         let awaited = id_of(&client, "SELECT posthaste.enqueue('x')").await;
         let fence = hands.claim(&client, 1).await;
@@ -83,14 +81,12 @@ async fn jobs_are_found_by_id_in_every_state() {
                 "SELECT posthaste.confirm(posthaste.delivery_id($1))",
                 &[&awaited],
             )
-            .await
-            .unwrap();
+            .await?;
         expected.push((awaited, State::Completed));
         let cancelled = id_of(&client, "SELECT posthaste.enqueue('x')").await;
         client
             .execute("SELECT posthaste.cancel($1)", &[&cancelled])
-            .await
-            .unwrap();
+            .await?;
         expected.push((cancelled, State::Cancelled));
         let mortal = Hands::new(&client).await;
         let quarantined = id_of(&client, "SELECT posthaste.enqueue('x')").await;
@@ -100,24 +96,17 @@ async fn jobs_are_found_by_id_in_every_state() {
         // Due in the overflow.
         let overflow = id_of(&client, "SELECT posthaste.enqueue('x', queue => 'nobody')").await;
         client
-            .batch_execute("SELECT posthaste.move_to_overflow(0, 10)")
-            .await
-            .unwrap();
+            .run("SELECT posthaste.move_to_overflow(0, 10)")
+            .await?;
         expected.push((overflow, State::Available));
         let keyed = "SELECT posthaste.enqueue('x', ordering_key => 'o')";
         let (first, second) = (id_of(&client, keyed).await, id_of(&client, keyed).await);
         assert_eq!(self::state(&client, first).await, Some(State::Blocked));
-        client
-            .batch_execute("SELECT posthaste.advance_ordering(10)")
-            .await
-            .unwrap();
+        client.run("SELECT posthaste.advance_ordering(10)").await?;
         let third = id_of(&client, keyed).await;
         let ends = format!("SELECT posthaste.cancel({first})");
-        client.batch_execute(&ends).await.unwrap();
-        client
-            .batch_execute("SELECT posthaste.advance_ordering(10)")
-            .await
-            .unwrap();
+        client.run(&ends).await?;
+        client.run("SELECT posthaste.advance_ordering(10)").await?;
         expected.extend([
             (first, State::Cancelled),
             (second, State::Available),
@@ -158,6 +147,7 @@ async fn jobs_are_found_by_id_in_every_state() {
         .await;
         assert_eq!(state(&client, deleted).await, None);
     }
+    Ok(())
 }
 
 /// Returns the pages of the store that finding a job touches. Pages of the catalog do not count: a
@@ -165,29 +155,25 @@ async fn jobs_are_found_by_id_in_every_state() {
 async fn pages(client: &Client, id: i64) -> i64 {
     let fetched = "SELECT sum(pg_stat_get_xact_blocks_fetched(oid))::bigint FROM pg_class
                     WHERE relnamespace = 'posthaste'::regnamespace";
-    client.batch_execute("BEGIN").await.unwrap();
+    client.run("BEGIN").await.unwrap();
     let before = id_of(client, fetched).await;
     let find = format!("SELECT FROM posthaste.find({id})");
-    client.batch_execute(&find).await.unwrap();
+    client.run(&find).await.unwrap();
     let pages = id_of(client, fetched).await - before;
-    client.batch_execute("COMMIT").await.unwrap();
+    client.run("COMMIT").await.unwrap();
     assert!(pages > 0, "it reads the store");
     pages
 }
 
 #[tokio::test]
-async fn finding_a_job_reads_few_rows_even_after_it_moved() {
+async fn finding_a_job_reads_few_rows_even_after_it_moved() -> TestResult {
     for version in PgVersion::tried() {
-        let db = database(version).await;
-        let client = db.client().await.unwrap();
+        let (_db, client) = connected(version).await?;
         let early = "SELECT posthaste.enqueue('early', scheduled_at => now() + interval '1 hour')";
         let early = id_of(&client, early).await;
         client
-            .batch_execute(
-                "INSERT INTO posthaste.job (name) SELECT 'x' FROM generate_series(1, 200000)",
-            )
-            .await
-            .unwrap();
+            .run("INSERT INTO posthaste.job (name) SELECT 'x' FROM generate_series(1, 200000)")
+            .await?;
         let size = "SELECT pg_relation_size('posthaste.ready_0') / 8192";
         let size = id_of(&client, size).await;
         for id in [early + 1, early + 100_000, early + 200_000] {
@@ -197,31 +183,29 @@ async fn finding_a_job_reads_few_rows_even_after_it_moved() {
         }
         // Its row comes last, after larger ids.
         assert_eq!(
-            jobs(&client).retry(&[JobId(early)]).await.unwrap(),
+            jobs(&client).retry(&[JobId(early)]).await?,
             [(JobId(early), State::Available)]
         );
         assert_eq!(state(&client, early).await, Some(State::Available));
         assert_eq!(state(&client, early + 200_001).await, None);
     }
+    Ok(())
 }
 
 /// Batches of many sizes, two workers: the claim of a job is found among the others.
 #[tokio::test]
-async fn the_claim_of_a_job_is_found_among_many() {
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
-    let late = db.client().await.unwrap();
+async fn the_claim_of_a_job_is_found_among_many() -> TestResult {
+    let (db, client) = connected(PgVersion::any()).await?;
+    let late = db.client().await?;
     let workers = [Hands::new(&client).await, Hands::new(&client).await];
-    late.batch_execute("BEGIN; SELECT posthaste.enqueue('late') FROM generate_series(1, 20)")
-        .await
-        .unwrap();
+    late.run("BEGIN; SELECT posthaste.enqueue('late') FROM generate_series(1, 20)")
+        .await?;
     for round in 0..60_i32 {
         client
-            .batch_execute("SELECT posthaste.enqueue('x') FROM generate_series(1, 10)")
-            .await
-            .unwrap();
+            .run("SELECT posthaste.enqueue('x') FROM generate_series(1, 10)")
+            .await?;
         if round == 30 {
-            late.batch_execute("COMMIT").await.unwrap();
+            late.run("COMMIT").await?;
         }
         let hands = &workers[(round % 2) as usize];
         hands.claim(&client, 1 + round % 13).await;
@@ -234,16 +218,16 @@ async fn the_claim_of_a_job_is_found_among_many() {
                        OR f.state IS DISTINCT FROM 'running'), count(*)
                        FROM claimed c
                        LEFT JOIN posthaste.find_many(ARRAY(SELECT id FROM claimed)) f USING (id)";
-    let differs = client.query_one(differs, &[]).await.unwrap();
+    let differs = client.query_one(differs, &[]).await?;
     assert_eq!(differs.get::<_, i64>(0), 0);
     assert!(differs.get::<_, i64>(1) > 300);
+    Ok(())
 }
 
 #[tokio::test]
-async fn run_now_runs_a_waiting_job_once_and_keeps_its_attempts() {
+async fn run_now_runs_a_waiting_job_once_and_keeps_its_attempts() -> TestResult {
     for version in PgVersion::tried() {
-        let db = database(version).await;
-        let client = db.client().await.unwrap();
+        let (db, client) = connected(version).await?;
         let hands = Hands::new(&client).await;
         let retrying = id_of(&client, "SELECT posthaste.enqueue('x', unique_key => 'k')").await;
         hands
@@ -254,65 +238,57 @@ async fn run_now_runs_a_waiting_job_once_and_keeps_its_attempts() {
         let soon = "SELECT posthaste.enqueue('x', scheduled_at => now() + interval '2 seconds')";
         let soon = id_of(&client, soon).await;
         let ids = [JobId(retrying), JobId(soon)];
-        let now = jobs(&client).retry(&ids).await.unwrap();
+        let now = jobs(&client).retry(&ids).await?;
         assert_eq!(now.len(), 2);
         assert!(now.iter().all(|(_, state)| *state == State::Available));
         // A second call changes nothing.
-        assert_eq!(jobs(&client).retry(&ids).await.unwrap().len(), 2);
+        assert_eq!(jobs(&client).retry(&ids).await?.len(), 2);
         assert_eq!(count(&client, "available").await, 2);
-        let found = jobs(&client).find(JobId(retrying)).await.unwrap().unwrap();
+        let found = jobs(&client).find(JobId(retrying)).await?.unwrap();
         assert_eq!(
             (found.attempts, found.last_error.as_deref()),
             (1, Some("no"))
         );
-        assert_eq!(
-            jobs(&client).failures(JobId(retrying)).await.unwrap().len(),
-            1
-        );
+        assert_eq!(jobs(&client).failures(JobId(retrying)).await?.len(), 1);
 
         let (worker, runs) = counting(&db).await;
         all_done(&client).await;
         assert_eq!(runs.load(Ordering::SeqCst), 2);
         // A probe that is due later is promoted after it.
         client
-            .batch_execute(
-                "SELECT posthaste.enqueue('probe', scheduled_at => now() + interval '3 seconds')",
-            )
-            .await
-            .unwrap();
+            .run("SELECT posthaste.enqueue('probe', scheduled_at => now() + interval '3 seconds')")
+            .await?;
         eventually(SOON, "the probe is done", async || {
             Ok(runs.load(Ordering::SeqCst) >= 3)
         })
-        .await
-        .unwrap();
+        .await?;
         all_done(&client).await;
         assert_eq!(runs.load(Ordering::SeqCst), 3);
         assert_eq!(
-            jobs(&client).retry(&ids).await.unwrap(),
+            jobs(&client).retry(&ids).await?,
             ids.map(|id| (id, State::Completed))
         );
-        worker.stop().await.unwrap();
+        worker.stop().await?;
     }
+    Ok(())
 }
 
 #[tokio::test]
-async fn run_now_selects_waiting_jobs_and_reports_the_others() {
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
+async fn run_now_selects_waiting_jobs_and_reports_the_others() -> TestResult {
+    let (_db, client) = connected(PgVersion::any()).await?;
     let met = async |call: &str| -> i64 {
         let count = format!("SELECT count(*) FROM posthaste.retry({call})");
         id_of(&client, &count).await
     };
     client
-        .batch_execute(
+        .run(
             "SELECT posthaste.enqueue('a', tag => 't', scheduled_at => now() + n * \
              interval '1 hour') FROM generate_series(1, 5) n;
              SELECT posthaste.enqueue('b', queue => 'q', scheduled_at => now() + interval '1 hour');
              SELECT posthaste.enqueue('b', scheduled_at => now() + interval '1 hour',
                expires_at => now() - interval '1 s')",
         )
-        .await
-        .unwrap();
+        .await?;
     assert_eq!(met("name => 'a', tag => 'none'").await, 0);
     assert_eq!(met("state => 'retrying'").await, 0);
     assert_eq!(met("name => 'a', at_most => 2").await, 2);
@@ -324,7 +300,7 @@ async fn run_now_selects_waiting_jobs_and_reports_the_others() {
     let rolled_back = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT posthaste.retry(); COMMIT";
     let refused = client.batch_execute(rolled_back).await.unwrap_err();
     assert_eq!(refused.code().unwrap().code(), "25000");
-    client.batch_execute("ROLLBACK").await.unwrap();
+    client.run("ROLLBACK").await?;
 
     // The wait of a quarantined job ends; only its receiver ends the wait of an awaited job.
     let hands = Hands::new(&client).await;
@@ -337,16 +313,14 @@ async fn run_now_selects_waiting_jobs_and_reports_the_others() {
     hands.claim_from(&client, "alone", 1).await;
     hands.die(&client).await;
     client
-        .batch_execute(
+        .run(
             "UPDATE posthaste.in_flight SET until = now() + interval '1 hour' \
              WHERE state = 'quarantined'",
         )
-        .await
-        .unwrap();
+        .await?;
     let mut now = jobs(&client)
         .retry(&[JobId(awaited), JobId(quarantined), JobId(4711)])
-        .await
-        .unwrap();
+        .await?;
     now.sort_by_key(|(id, _)| *id);
     assert_eq!(
         now,
@@ -358,4 +332,5 @@ async fn run_now_selects_waiting_jobs_and_reports_the_others() {
     let ready = "SELECT count(*) FROM posthaste.in_flight WHERE state = 'quarantined' \
                  AND until <= clock_timestamp()";
     assert_eq!(id_of(&client, ready).await, 1);
+    Ok(())
 }

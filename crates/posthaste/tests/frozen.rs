@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use posthaste::consumer::{Consumer, Delivery};
 use posthaste::{Outcome, WorkerHandle};
-use posthaste_testkit::{PgServer, PgVersion, Proxy, RequestMatcher, TestDb, connect, eventually};
+use posthaste_testkit::{
+    PgServer, PgVersion, Proxy, RequestMatcher, Sql as _, TestDb, connect, eventually,
+};
 use tokio_postgres::Client;
 
 use crate::support::{SOON, all_done, hand, migrated, number, worker};
@@ -82,12 +84,9 @@ impl Scene {
     /// Claims new jobs as another worker that dies; its jobs are rescued.
     async fn claim_beside(&self) {
         let client = &self.client;
-        client
-            .batch_execute("SET lock_timeout = '5s'")
-            .await
-            .unwrap();
+        client.run("SET lock_timeout = '5s'").await.unwrap();
         let small = "INSERT INTO posthaste.job (name) SELECT 'small' FROM generate_series(1, 20)";
-        client.batch_execute(small).await.unwrap();
+        client.run(small).await.unwrap();
         let hand = hand(client).await;
         let claim = "SELECT count(*) FROM posthaste.claim('default', '{0}', $1, \
                      gen_random_uuid(), 5000, 1000000)";
@@ -108,7 +107,7 @@ impl Scene {
 async fn a_worker_frozen_before_reading_its_claim_locks_no_lane() {
     for statement in ["FROM posthaste.claim(", "FROM posthaste.claimed_jobs("] {
         let scene = Scene::new(false).await;
-        scene.client.batch_execute(BIG).await.unwrap();
+        scene.client.run(BIG).await.unwrap();
         let answer = RequestMatcher::statement(statement);
         let stalled = scene.proxy.stall_answer_to(answer);
         let worker = scene.start().await;
@@ -122,7 +121,7 @@ async fn a_worker_frozen_before_reading_its_claim_locks_no_lane() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_ordered_worker_frozen_while_recovering_a_claim_locks_no_lane() {
     let scene = Scene::new(true).await;
-    scene.client.batch_execute(BIG).await.unwrap();
+    scene.client.run(BIG).await.unwrap();
     let lost = RequestMatcher::statement("FROM posthaste.claim(");
     let lost = scene.proxy.drop_answer_to(lost);
     let worker = scene.start().await;
@@ -151,7 +150,7 @@ async fn a_worker_frozen_in_a_quarantine_claim_leaves_no_open_claim() {
            LATERAL posthaste.claim('default', '{0}', w.id, gen_random_uuid(), 1000, 100000000)",
         "SELECT posthaste.rescue(max(id), 0) FROM posthaste.worker",
     ] {
-        scene.client.batch_execute(step).await.unwrap();
+        scene.client.run(step).await.unwrap();
     }
     let read = RequestMatcher::statement("FROM posthaste.claimed_jobs(");
     let stalled = scene.proxy.stall_answer_to(read);
@@ -170,7 +169,7 @@ async fn a_worker_frozen_in_a_quarantine_claim_leaves_no_open_claim() {
 async fn unread_claims_are_released_or_recovered_without_an_attempt() {
     for is_ordered in [false, true] {
         let scene = Scene::new(is_ordered).await;
-        scene.client.batch_execute(BIG).await.unwrap();
+        scene.client.run(BIG).await.unwrap();
         let read = RequestMatcher::statement("FROM posthaste.claimed_jobs(");
         let lost = scene.proxy.drop_answer_to(read);
         let worker = scene.start().await;
@@ -189,7 +188,7 @@ async fn a_job_that_moves_between_the_statements_of_its_claim_runs_once() {
     let scene = Scene::new(false).await;
     let small = "INSERT INTO posthaste.job (name) VALUES ('small')";
     for step in [small, "SELECT posthaste.rotate(0)", BIG] {
-        scene.client.batch_execute(step).await.unwrap();
+        scene.client.run(step).await.unwrap();
     }
     let claim = RequestMatcher::statement("FROM posthaste.claim(");
     let stalled = scene.proxy.stall_answer_to(claim);
@@ -198,7 +197,7 @@ async fn a_job_that_moves_between_the_statements_of_its_claim_runs_once() {
     let moves = "SELECT posthaste.move_running((s.ready_low % 4)::integer, 0, 1000)
                    FROM posthaste.segments() s";
     eventually(SOON, "the leader moves the first job", async || {
-        scene.client.batch_execute(moves).await?;
+        scene.client.run(moves).await?;
         let moved = "SELECT count(*) FROM posthaste.in_flight WHERE name = 'small'";
         Ok(number(&scene.client, moved).await == 1)
     })
@@ -258,7 +257,7 @@ async fn frozen_clients_lose_the_locks_of_cancel_and_retry() {
         let scene = Scene::new(false).await;
         // Each in a separate transaction: a claim sees only committed rows.
         for step in jobs.split(';') {
-            scene.client.batch_execute(step).await.unwrap();
+            scene.client.run(step).await.unwrap();
         }
         let frozen = connect(&scene.proxy.url(scene.db.name())).await.unwrap();
         let answer = RequestMatcher::statement("repeat('x', 1000)");
@@ -266,16 +265,14 @@ async fn frozen_clients_lose_the_locks_of_cancel_and_retry() {
         let (sent, long) = tokio::sync::oneshot::channel();
         let asked = tokio::spawn(async move {
             let begin = format!("BEGIN; {call}");
-            frozen.batch_execute(&begin).await.unwrap();
+            frozen.run(&begin).await.unwrap();
             sent.send(()).unwrap();
             let long = "SELECT repeat('x', 1000) FROM generate_series(1, 20000); COMMIT";
             frozen.batch_execute(long).await
         });
         long.await.unwrap();
         stalled.wait(SOON).await.unwrap();
-        let is_free = async || -> anyhow::Result<bool> {
-            Ok(scene.client.query_one(lock, &[]).await?.get(0))
-        };
+        let is_free = async || -> anyhow::Result<bool> { scene.client.one(lock).await };
         assert!(!is_free().await.unwrap(), "{call} locks it");
         eventually(SOON, "it is free", is_free).await.unwrap();
         asked.abort();
@@ -327,7 +324,7 @@ async fn a_claim_can_be_read_while_it_owns_its_jobs() {
     let client = &scene.client;
     let worker = hand(client).await;
     let jobs = "INSERT INTO posthaste.job (name) SELECT 'n' FROM generate_series(1, 5)";
-    client.batch_execute(jobs).await.unwrap();
+    client.run(jobs).await.unwrap();
     let token = uuid::Uuid::new_v4();
     let claim = "SELECT slot, batch FROM posthaste.claim('default', '{0}', $1, $2, 4, 1000, 0)";
     let rows = client.query(claim, &[&worker, &token]).await.unwrap();
@@ -364,7 +361,7 @@ async fn a_claim_can_be_read_while_it_owns_its_jobs() {
         "its worker was declared dead"
     );
     let again = "UPDATE posthaste.worker SET stopped_at = NULL";
-    client.batch_execute(again).await.unwrap();
+    client.run(again).await.unwrap();
     assert_eq!(
         read(token).await,
         [0_i64; 0],

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use posthaste::consumer::{Consumer, Delivery};
 use posthaste::{NewJob, Outcome, WorkerHandle, enqueue};
-use posthaste_testkit::{PgVersion, TestDb, eventually};
+use posthaste_testkit::{PgVersion, Sql as _, TestDb, TestResult, eventually};
 use serde_json::json;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::lifecycle::job;
-use crate::support::{SOON, all_done, database, number, quick_queue, worker};
+use crate::support::{SOON, all_done, connected, database, number, quick_queue, worker};
 
 /// The log of this process, of all threads.
 #[derive(Clone, Default)]
@@ -53,11 +53,10 @@ impl Log {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rolled_back_completions_count_as_attempts_and_are_logged() {
+async fn rolled_back_completions_count_as_attempts_and_are_logged() -> TestResult {
     let log = Log::for_process();
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
-    let pool = db.pool(8).unwrap();
+    let (db, client) = connected(PgVersion::any()).await?;
+    let pool = db.pool(8)?;
     let inner = pool.clone();
     let worker = worker(&pool)
         .queue_config(quick_queue())
@@ -74,11 +73,10 @@ async fn rolled_back_completions_count_as_attempts_and_are_logged() {
             }
         })
         .start()
-        .await
-        .unwrap();
+        .await?;
     for name in ["committed", "rolled.back"] {
-        let job = NewJob::new(name, &json!({})).unwrap().max_attempts(Some(3));
-        enqueue(&client, &job).await.unwrap();
+        let job = NewJob::new(name, &json!({}))?.max_attempts(Some(3));
+        enqueue(&client, &job).await?;
     }
     let attempts = "SELECT count(*) FROM posthaste.attempt";
     eventually(SOON, "it is dead", async || {
@@ -90,21 +88,20 @@ async fn rolled_back_completions_count_as_attempts_and_are_logged() {
         let error = error.unwrap_or_default();
         Ok((name.as_str(), attempt) == ("rolled.back", 3) && error.contains("not committed"))
     })
-    .await
-    .unwrap();
+    .await?;
     assert_eq!(number(&client, attempts).await, 3);
-    worker.stop().await.unwrap();
+    worker.stop().await?;
     let logged = log.lines(&["an attempt failed", "rolled.back", "was not committed"]);
     assert_eq!(logged.len(), 2, "{logged:?}");
     assert_eq!(log.lines(&["a job is dead", "rolled.back"]).len(), 1);
     assert!(log.lines(&["name=\"committed\""]).is_empty());
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn runs_that_lose_their_job_do_not_count_as_completed() {
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
-    let pool = db.pool(8).unwrap();
+async fn runs_that_lose_their_job_do_not_count_as_completed() -> TestResult {
+    let (db, client) = connected(PgVersion::any()).await?;
+    let pool = db.pool(8)?;
     let inner = pool.clone();
     let runs = Arc::new(Mutex::new(0));
     let counted = Arc::clone(&runs);
@@ -119,7 +116,7 @@ async fn runs_that_lose_their_job_do_not_count_as_completed() {
                 }
                 let mut client = pool.get().await?;
                 let lose = "SELECT posthaste.return_claim(max(id), NULL) FROM posthaste.worker";
-                client.execute(lose, &[]).await?;
+                client.run(lose).await?;
                 let tx = client.transaction().await?;
                 let lost = context.complete_in(&tx).await.unwrap_err();
                 assert!(lost.is_lost(), "{lost}");
@@ -127,15 +124,15 @@ async fn runs_that_lose_their_job_do_not_count_as_completed() {
             }
         })
         .start()
-        .await
-        .unwrap();
-    enqueue(&client, &job("lost")).await.unwrap();
+        .await?;
+    enqueue(&client, &job("lost")).await?;
     all_done(&client).await;
-    worker.stop().await.unwrap();
+    worker.stop().await?;
     assert_eq!(*runs.lock().unwrap(), 2);
-    let counted = posthaste::Client::new(&client).counters().await.unwrap();
+    let counted = posthaste::Client::new(&client).counters().await?;
     let completed: i64 = counted.jobs.iter().map(|one| one.completed_total).sum();
     assert_eq!(completed, 1, "it was completed once");
+    Ok(())
 }
 
 /// Gives every job back at once, and reports it.
@@ -192,13 +189,12 @@ async fn repeatedly_released_jobs_back_off_and_are_logged() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn jobs_repeatedly_snoozed_until_now_back_off_and_are_logged() {
+async fn jobs_repeatedly_snoozed_until_now_back_off_and_are_logged() -> TestResult {
     let log = Log::for_process();
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
-    enqueue(&client, &job("snoozed")).await.unwrap();
+    let (db, client) = connected(PgVersion::any()).await?;
+    enqueue(&client, &job("snoozed")).await?;
     let (ran, mut runs) = unbounded_channel();
-    let worker = worker(&db.pool(2).unwrap())
+    let worker = worker(&db.pool(2)?)
         .queue_config(quick_queue())
         .handler("*", move |_, _| {
             let _ = ran.send(());
@@ -206,13 +202,13 @@ async fn jobs_repeatedly_snoozed_until_now_back_off_and_are_logged() {
             async move { Ok(Outcome::Snooze { until }) }
         })
         .start()
-        .await
-        .unwrap();
+        .await?;
     let took = time_of(&mut runs, 6).await;
     assert!(took >= SIX_TIMES, "six times in {took:?}");
-    worker.stop().await.unwrap();
+    worker.stop().await?;
     let logged = log.lines(&["is returned repeatedly", "snoozed"]);
     assert_eq!(logged.len(), 1, "{logged:?}");
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -226,7 +222,7 @@ async fn repeatedly_released_quarantined_jobs_run_less_often() {
          FROM posthaste.worker",
         "SELECT posthaste.rescue(min(id), 0) FROM posthaste.worker",
     ] {
-        client.batch_execute(step).await.unwrap();
+        client.run(step).await.unwrap();
     }
     let (worker, mut returns) = unwilling(&db).await;
     let took = time_of(&mut returns, 5).await;

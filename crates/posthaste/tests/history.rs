@@ -4,19 +4,20 @@
 use std::time::Duration;
 
 use posthaste::{Outcome, enqueue};
-use posthaste_testkit::{PgVersion, eventually};
+use posthaste_testkit::{PgVersion, Sql as _, TestResult, eventually};
 use tokio_postgres::Client;
 
 use crate::find::hands::{Hands, id_of};
 use crate::lifecycle::job;
-use crate::support::{SOON, all_done, count, database, jobs, number, quick_queue, worker};
+use crate::support::{
+    SOON, all_done, connected, count, count_reaches, database, jobs, number, quick_queue, worker,
+};
 
 #[tokio::test]
-async fn failed_attempts_record_error_time_and_worker() {
+async fn failed_attempts_record_error_time_and_worker() -> TestResult {
     for version in PgVersion::tried() {
-        let db = database(version).await;
-        let client = db.client().await.unwrap();
-        let worker = worker(&db.pool(4).unwrap())
+        let (db, client) = connected(version).await?;
+        let worker = worker(&db.pool(4)?)
             .queue_config(quick_queue())
             .handler("*", async |_, job| match (&*job.name, job.attempt) {
                 ("bad", _) => Ok(Outcome::Discard {
@@ -26,20 +27,16 @@ async fn failed_attempts_record_error_time_and_worker() {
                 _ => Ok(Outcome::Done),
             })
             .start()
-            .await
-            .unwrap();
-        let again = enqueue(&client, &job("again")).await.unwrap();
-        let hopeless = enqueue(&client, &job("hopeless").max_attempts(Some(2)))
-            .await
-            .unwrap();
-        let bad = enqueue(&client, &job("bad")).await.unwrap();
+            .await?;
+        let again = enqueue(&client, &job("again")).await?;
+        let hopeless = enqueue(&client, &job("hopeless").max_attempts(Some(2))).await?;
+        let bad = enqueue(&client, &job("bad")).await?;
         eventually(SOON, "all have ended", async || {
             let waiting =
                 "SELECT count(*) FROM posthaste.job WHERE state NOT IN ('dead', 'discarded')";
             Ok(number(&client, waiting).await == 0)
         })
-        .await
-        .unwrap();
+        .await?;
         let attempts_of = async |id| -> Vec<(i32, String, Option<String>)> {
             let failures = jobs(&client).failures(id).await.unwrap();
             assert!(failures.iter().all(|one| one.worker == Some(1)));
@@ -63,8 +60,9 @@ async fn failed_attempts_record_error_time_and_worker() {
             [of(1, "retried", "no 1"), of(2, "dead", "no 2")]
         );
         assert_eq!(attempts_of(bad).await, [of(1, "discarded", "never")]);
-        worker.stop().await.unwrap();
+        worker.stop().await?;
     }
+    Ok(())
 }
 
 #[tokio::test]
@@ -86,19 +84,17 @@ async fn uncounted_attempts_are_not_failures() {
 }
 
 #[tokio::test]
-async fn worker_deaths_and_missing_confirmations_are_recorded() {
+async fn worker_deaths_and_missing_confirmations_are_recorded() -> TestResult {
     for version in PgVersion::tried() {
-        let db = database(version).await;
-        let client = db.client().await.unwrap();
+        let (_db, client) = connected(version).await?;
         let outcomes = async |id: i64| -> Vec<(String, Option<i64>)> {
-            let rows = client
-                .query(
+            client
+                .rows_with(
                     "SELECT outcome, worker FROM posthaste.attempt WHERE job = $1 ORDER BY at",
                     &[&id],
                 )
                 .await
-                .unwrap();
-            rows.iter().map(|row| (row.get(0), row.get(1))).collect()
+                .unwrap()
         };
         let crashed = |worker| ("crashed".to_owned(), Some(worker));
         let first = Hands::new(&client).await;
@@ -113,8 +109,7 @@ async fn worker_deaths_and_missing_confirmations_are_recorded() {
                 "SELECT posthaste.claim_quarantined('default', $1, gen_random_uuid())",
                 &[&second.id],
             )
-            .await
-            .unwrap();
+            .await?;
         second.die(&client).await;
         assert_eq!(outcomes(id).await, [crashed(first.id), crashed(second.id)]);
 
@@ -123,25 +118,21 @@ async fn worker_deaths_and_missing_confirmations_are_recorded() {
         let fence = third.claim(&client, 1).await;
         let awaits = "ARRAY[4::smallint], NULL, NULL, ARRAY[clock_timestamp()], NULL, NULL";
         fence.settle(&client, id, awaits).await;
-        client
-            .batch_execute("SELECT posthaste.retry_overdue(10)")
-            .await
-            .unwrap();
+        client.run("SELECT posthaste.retry_overdue(10)").await?;
         assert_eq!(outcomes(id).await, [("retried".to_owned(), None)]);
     }
+    Ok(())
 }
 
 /// Jobs complete by each method, with and without a queue that retains them.
 #[tokio::test]
-async fn completed_jobs_are_retained_once_if_their_queue_is_configured() {
+async fn completed_jobs_are_retained_once_if_their_queue_is_configured() -> TestResult {
     for version in PgVersion::tried() {
-        let db = database(version).await;
-        let client = db.client().await.unwrap();
+        let (db, client) = connected(version).await?;
         client
-            .batch_execute("SELECT posthaste.keep('default', '24h')")
-            .await
-            .unwrap();
-        let pool = db.pool(4).unwrap();
+            .run("SELECT posthaste.keep('default', '24h')")
+            .await?;
+        let pool = db.pool(4)?;
         let own = pool.clone();
         let worker = worker(&pool)
             .queue_config(quick_queue())
@@ -171,10 +162,9 @@ async fn completed_jobs_are_retained_once_if_their_queue_is_configured() {
                 }
             })
             .start()
-            .await
-            .unwrap();
+            .await?;
         client
-            .batch_execute(
+            .run(
                 "SELECT posthaste.enqueue('plain', jsonb_build_object('n', n))
                  FROM generate_series(1, 500) n;
                  SELECT posthaste.enqueue('keyed', unique_key => 'k' || n)
@@ -184,20 +174,14 @@ async fn completed_jobs_are_retained_once_if_their_queue_is_configured() {
                  SELECT posthaste.enqueue('awaited') FROM generate_series(1, 5);
                  SELECT posthaste.enqueue('plain', queue => 'other') FROM generate_series(1, 5)",
             )
-            .await
-            .unwrap();
-        eventually(SOON, "the awaited ones are held", async || {
-            Ok(count(&client, "awaiting").await == 5)
-        })
-        .await
-        .unwrap();
+            .await?;
+        count_reaches(&client, "awaiting", 5).await?;
         client
-            .batch_execute(
+            .run(
                 "SELECT posthaste.confirm(posthaste.delivery_id(id)) FROM posthaste.in_flight \
                  WHERE name = 'awaited'",
             )
-            .await
-            .unwrap();
+            .await?;
         all_done(&client).await;
         let kept = "SELECT count(*) FROM posthaste.finished";
         assert_eq!(number(&client, kept).await, 535, "{}", version.name());
@@ -212,35 +196,34 @@ async fn completed_jobs_are_retained_once_if_their_queue_is_configured() {
             .await,
             500
         );
-        worker.stop().await.unwrap();
+        worker.stop().await?;
 
         // The transaction of the confirmation did not see that the job is held.
         let hands = Hands::new(&client).await;
         let id = id_of(&client, "SELECT posthaste.enqueue('late')").await;
         let fence = hands.claim(&client, 1).await;
-        let receiver = db.client().await.unwrap();
+        let receiver = db.client().await?;
         receiver
-            .batch_execute(&format!(
+            .run(&format!(
                 "BEGIN; SELECT posthaste.confirm(posthaste.delivery_id({id}))"
             ))
-            .await
-            .unwrap();
+            .await?;
         let awaits = "ARRAY[4::smallint], NULL, NULL, ARRAY[now() + interval '1 hour'], NULL, NULL";
         fence.settle(&client, id, awaits).await;
-        receiver.batch_execute("COMMIT").await.unwrap();
+        receiver.run("COMMIT").await?;
         client
-            .batch_execute("SELECT posthaste.confirm_in_flight('infinity', 10)")
-            .await
-            .unwrap();
+            .run("SELECT posthaste.confirm_in_flight('infinity', 10)")
+            .await?;
         let kept = "SELECT count(*) FROM posthaste.finished WHERE name = 'late'";
         assert_eq!(number(&client, kept).await, 1);
     }
+    Ok(())
 }
 
 /// Simulates that this much time has passed.
 async fn pass(client: &Client, time: &str) {
     let pass = format!("UPDATE posthaste.volume SET began_at = began_at - interval '{time}'");
-    client.batch_execute(&pass).await.unwrap();
+    client.run(&pass).await.unwrap();
 }
 
 /// Returns the retained rows of attempts and of completed jobs.
@@ -265,23 +248,18 @@ async fn make_history(client: &Client, queue: &str) {
 
 async fn tidy(client: &Client) -> Option<String> {
     client
-        .query_one("SELECT o_blocker FROM posthaste.tidy_history()", &[])
+        .one("SELECT o_blocker FROM posthaste.tidy_history()")
         .await
         .unwrap()
-        .get(0)
 }
 
 #[tokio::test]
-async fn history_is_deleted_after_its_retention() {
+async fn history_is_deleted_after_its_retention() -> TestResult {
     for version in PgVersion::tried() {
-        let db = database(version).await;
-        let client = db.client().await.unwrap();
+        let (_db, client) = connected(version).await?;
         client
-            .batch_execute(
-                "SELECT posthaste.keep('short', '1 hour'), posthaste.keep('long', '30 days')",
-            )
-            .await
-            .unwrap();
+            .run("SELECT posthaste.keep('short', '1 hour'), posthaste.keep('long', '30 days')")
+            .await?;
         make_history(&client, "short").await;
         make_history(&client, "long").await;
         assert_eq!(kept(&client).await, (2, 2));
@@ -304,29 +282,28 @@ async fn history_is_deleted_after_its_retention() {
         assert!((7 * 24..=10 * 24).contains(&week), "{gone:?}");
         assert!((30 * 24..=41 * 24).contains(&month), "{gone:?}");
     }
+    Ok(())
 }
 
 #[tokio::test]
-async fn history_writes_block_nobody_and_need_no_leader() {
+async fn history_writes_block_nobody_and_need_no_leader() -> TestResult {
     for version in PgVersion::tried() {
         let db = database(version).await;
-        let (client, reader) = (db.client().await.unwrap(), db.client().await.unwrap());
+        let (client, reader) = (db.client().await?, db.client().await?);
         client
-            .batch_execute("SELECT posthaste.keep('q', '1 hour'); SET lock_timeout = '1s'")
-            .await
-            .unwrap();
+            .run("SELECT posthaste.keep('q', '1 hour'); SET lock_timeout = '1s'")
+            .await?;
         make_history(&client, "q").await;
         pass(&client, "1 day").await;
         tidy(&client).await;
         pass(&client, "20 days").await;
         // A dump that has read all rows and stays open.
         reader
-            .batch_execute(
+            .run(
                 "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT FROM posthaste.attempt, \
                  posthaste.finished",
             )
-            .await
-            .unwrap();
+            .await?;
         assert_eq!(tidy(&client).await, None, "it is there in passing only");
         assert_eq!(kept(&client).await, (1, 1));
         eventually(SOON, "the one that stays is named", async || {
@@ -334,8 +311,7 @@ async fn history_writes_block_nobody_and_need_no_leader() {
                 .await
                 .is_some_and(|by| by.starts_with("session ")))
         })
-        .await
-        .unwrap();
+        .await?;
         assert_eq!(kept(&client).await, (1, 1));
         // No leader for a year, then a clock that steps back by ten years: history is still
         // written.
@@ -344,7 +320,7 @@ async fn history_writes_block_nobody_and_need_no_leader() {
             make_history(&client, "q").await;
         }
         assert_eq!(kept(&client).await, (3, 3));
-        reader.batch_execute("COMMIT").await.unwrap();
+        reader.run("COMMIT").await?;
         // The clock is corrected, and then time passes.
         for _ in 0..12 {
             tidy(&client).await;
@@ -354,17 +330,16 @@ async fn history_writes_block_nobody_and_need_no_leader() {
         make_history(&client, "q").await;
         assert_eq!(kept(&client).await, (1, 1));
     }
+    Ok(())
 }
 
 #[tokio::test]
-async fn completed_jobs_are_found_after_their_segment_is_truncated() {
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
+async fn completed_jobs_are_found_after_their_segment_is_truncated() -> TestResult {
+    let (db, client) = connected(PgVersion::any()).await?;
     client
-        .batch_execute("SELECT posthaste.keep('default', '1 day')")
-        .await
-        .unwrap();
-    let worker = worker(&db.pool(4).unwrap())
+        .run("SELECT posthaste.keep('default', '1 day')")
+        .await?;
+    let worker = worker(&db.pool(4)?)
         .config(posthaste::Config {
             segment_bytes: 16 * 1024,
             maintenance_interval: Duration::from_millis(20),
@@ -373,23 +348,20 @@ async fn completed_jobs_are_found_after_their_segment_is_truncated() {
         .queue_config(quick_queue())
         .handler("*", async |_, _| Ok(Outcome::Done))
         .start()
-        .await
-        .unwrap();
-    let id = enqueue(&client, &job("x").tag("mine")).await.unwrap();
+        .await?;
+    let id = enqueue(&client, &job("x").tag("mine")).await?;
     eventually(SOON, "the ready log has rotated", async || {
         client
-            .batch_execute(
-                "SELECT posthaste.enqueue('y', queue => 'default') FROM generate_series(1, 500)",
-            )
+            .run("SELECT posthaste.enqueue('y', queue => 'default') FROM generate_series(1, 500)")
             .await?;
         let low = "SELECT pg_sequence_last_value('posthaste.ready_low')";
-        Ok(client.query_one(low, &[]).await?.get::<_, i64>(0) > 0)
+        Ok(client.one::<i64>(low).await? > 0)
     })
-    .await
-    .unwrap();
-    let found = jobs(&client).find(id).await.unwrap().unwrap();
+    .await?;
+    let found = jobs(&client).find(id).await?.unwrap();
     assert_eq!(found.state, posthaste::State::Completed);
     assert_eq!((&*found.tag, found.worker), ("mine", Some(1)));
     assert!(found.ended_at.is_some());
-    worker.stop().await.unwrap();
+    worker.stop().await?;
+    Ok(())
 }

@@ -15,13 +15,13 @@ use axum::routing::{get, post};
 use futures_util::{FutureExt as _, StreamExt as _};
 use posthaste::__private::http::Turns;
 use posthaste::{Backoff, Http, NewJob, QueueConfig, WorkerHandle, enqueue};
-use posthaste_testkit::{PgVersion, TestDb, eventually};
+use posthaste_testkit::{PgVersion, Sql as _, TestDb, TestResult, eventually};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::SemaphorePermit;
 use tokio_postgres::Client;
 
-use crate::support::{SOON, all_done, count, database, unfinished, worker};
+use crate::support::{SOON, all_done, connected, count, unfinished, worker};
 
 const SECRETS: [&str; 2] = [
     "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=",
@@ -130,18 +130,17 @@ async fn put(client: &Client, name: &str, kwargs: &Value) {
 async fn tried(client: &Client, jobs: i64) {
     eventually(SOON, "all were tried", async || {
         let row = client
-            .query_one("SELECT count(*) FROM posthaste.job WHERE attempt > 0", &[])
+            .one::<i64>("SELECT count(*) FROM posthaste.job WHERE attempt > 0")
             .await?;
-        Ok(row.get::<_, i64>(0) == jobs && unfinished(client).await == jobs)
+        Ok(row == jobs && unfinished(client).await == jobs)
     })
     .await
     .unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn response_classes_map_to_outcomes() {
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
+async fn response_classes_map_to_outcomes() -> TestResult {
+    let (db, client) = connected(PgVersion::any()).await?;
     let (address, seen) = serve().await;
     let paths = [
         "200", "204", "400", "408", "410", "422", "425", "429", "500", "599",
@@ -151,15 +150,14 @@ async fn response_classes_map_to_outcomes() {
         put(&client, path, &json!({})).await;
     }
     tried(&client, 8).await;
-    worker.stop().await.unwrap();
+    worker.stop().await?;
     assert_eq!(seen.lock().unwrap().len(), paths.len(), "each once");
     let rows = client
         .query(
             "SELECT name, state, last_error FROM posthaste.job ORDER BY name",
             &[],
         )
-        .await
-        .unwrap();
+        .await?;
     for row in rows {
         let (name, state, error): (&str, &str, &str) = (row.get(0), row.get(1), row.get(2));
         let is_discarded = ["400", "410", "422"].contains(&name);
@@ -167,31 +165,30 @@ async fn response_classes_map_to_outcomes() {
         assert!(error.contains(&name[..3]), "{error}");
         assert!(error.ends_with("because"), "{error}");
     }
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn success_statuses_count_despite_an_endless_body() {
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
+async fn success_statuses_count_despite_an_endless_body() -> TestResult {
+    let (db, client) = connected(PgVersion::any()).await?;
     let (address, seen) = serve().await;
     // Much longer than the test waits.
     let post = http(&format!("{address}/endless")).time_limit(SOON * 10);
-    let worker = worker(&db.pool(2).unwrap())
+    let worker = worker(&db.pool(2)?)
         .queue("default", 2)
         .handler("endless", post.handler())
         .start()
-        .await
-        .unwrap();
+        .await?;
     put(&client, "endless", &json!({})).await;
     all_done(&client).await;
     assert_eq!(seen.lock().unwrap().len(), 1);
-    worker.stop().await.unwrap();
+    worker.stop().await?;
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn retry_after_is_honoured_and_bounded() {
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
+async fn retry_after_is_honoured_and_bounded() -> TestResult {
+    let (db, client) = connected(PgVersion::any()).await?;
     let (address, _) = serve().await;
     let paths = ["429-seconds", "503-date", "503-far", "500"];
     let worker = start(&db, &address, &paths).await;
@@ -199,54 +196,49 @@ async fn retry_after_is_honoured_and_bounded() {
         put(&client, path, &json!({})).await;
     }
     tried(&client, 4).await;
-    worker.stop().await.unwrap();
-    let rows = client
-        .query(
+    worker.stop().await?;
+    let waits: Vec<(String, f64)> = client
+        .rows(
             "SELECT name, extract(epoch FROM scheduled_at - enqueued_at)::float8 \
              FROM posthaste.job ORDER BY name",
-            &[],
         )
-        .await
-        .unwrap();
-    let waits: Vec<(&str, f64)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+        .await?;
     for ((name, wait), (expected, least)) in waits.iter().zip([
         ("429-seconds", 120.0),
         ("500", NEVER.as_secs_f64() / 2.0),
         ("503-date", 3_600.0),
         ("503-far", 86_400.0),
     ]) {
-        assert_eq!(*name, expected);
-        let most = if *name == "500" { least * 2.0 } else { least } + SOON.as_secs_f64();
+        assert_eq!(name, expected);
+        let most = if name == "500" { least * 2.0 } else { least } + SOON.as_secs_f64();
         assert!((least..most).contains(wait), "{name}: {wait}");
     }
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn requests_carry_the_job_and_a_verifiable_signature() {
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
+async fn requests_carry_the_job_and_a_verifiable_signature() -> TestResult {
+    let (db, client) = connected(PgVersion::any()).await?;
     let (address, seen) = serve().await;
     let handler = http(&format!("{address}/200"))
         .secrets(SECRETS.map(|secret| secret.parse().unwrap()))
         .handler();
-    let worker = worker(&db.pool(4).unwrap())
+    let worker = worker(&db.pool(4)?)
         .queue("default", 1)
         .handler("index.*", handler)
         .start()
-        .await
-        .unwrap();
-    let job = NewJob::new("index.ü", &json!({ "id": 7, "text": "é" })).unwrap();
+        .await?;
+    let job = NewJob::new("index.ü", &json!({ "id": 7, "text": "é" }))?;
     let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
     let job = job.tag("50 %").trace(format!("{parent} a=b, c=d"));
-    let id = enqueue(&client, &job).await.unwrap();
+    let id = enqueue(&client, &job).await?;
     all_done(&client).await;
     put(&client, "index.untraced", &json!({})).await;
     all_done(&client).await;
-    worker.stop().await.unwrap();
+    worker.stop().await?;
     let row = client
         .query_one("SELECT posthaste.delivery_id($1)::text", &[&id.0])
-        .await
-        .unwrap();
+        .await?;
     let delivery: &str = row.get(0);
     let seen = seen.lock().unwrap();
     let (_, headers, body) = &seen[0];
@@ -267,7 +259,7 @@ async fn requests_carry_the_job_and_a_verifiable_signature() {
     for name in ["traceparent", "tracestate"] {
         assert!(!seen[1].1.contains_key(name), "{name} of a job without");
     }
-    let sent: Value = serde_json::from_slice(body).unwrap();
+    let sent: Value = serde_json::from_slice(body)?;
     assert_eq!(sent, json!({ "id": 7, "text": "é" }));
     for secret in SECRETS {
         let reader = standardwebhooks::Webhook::new(secret).unwrap();
@@ -277,15 +269,15 @@ async fn requests_carry_the_job_and_a_verifiable_signature() {
     let stranger = "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
     let stranger = standardwebhooks::Webhook::new(stranger).unwrap();
     assert!(stranger.verify(body, headers).is_err());
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn response_timeouts_count_an_attempt() {
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
+async fn response_timeouts_count_an_attempt() -> TestResult {
+    let (db, client) = connected(PgVersion::any()).await?;
     let (address, _) = serve().await;
     let hang = http(&format!("{address}/hang")).time_limit(Duration::from_millis(200));
-    let worker = worker(&db.pool(4).unwrap())
+    let worker = worker(&db.pool(4)?)
         .queue_config(QueueConfig {
             backoff: Backoff {
                 base: NEVER,
@@ -295,15 +287,15 @@ async fn response_timeouts_count_an_attempt() {
         })
         .handler("hang", hang.handler())
         .start()
-        .await
-        .unwrap();
+        .await?;
     put(&client, "hang", &json!({})).await;
     tried(&client, 1).await;
-    worker.stop().await.unwrap();
+    worker.stop().await?;
     let error = "SELECT last_error FROM posthaste.job";
-    let error: String = client.query_one(error, &[]).await.unwrap().get(0);
+    let error: String = client.one(error).await?;
     assert!(error.starts_with("no answer in time"), "{error}");
     assert_eq!(count(&client, "dead").await, 0);
+    Ok(())
 }
 
 /// Takes all permits that are free now; they are released with the answer.

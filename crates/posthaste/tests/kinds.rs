@@ -9,12 +9,12 @@ use posthaste::{
     Backoff, Context, JobArgs, NewJob, Next, Outcome, QueueConfig, WorkerBuilder, enqueue,
     enqueue_many,
 };
-use posthaste_testkit::{PgVersion, eventually};
+use posthaste_testkit::{PgVersion, Sql as _, TestResult, eventually};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 
 use crate::lifecycle::state;
-use crate::support::{SOON, database, quick_queue, unfinished, worker};
+use crate::support::{SOON, connected, database, quick_queue, unfinished, worker};
 
 #[derive(Deserialize, Serialize)]
 struct Mail {
@@ -145,7 +145,7 @@ fn app() -> &'static App {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn handlers_return_unit_outcomes_or_errors_and_receive_state() {
+async fn handlers_return_unit_outcomes_or_errors_and_receive_state() -> TestResult {
     #[derive(Deserialize, Serialize)]
     struct Quiet {}
     impl JobArgs for Quiet {
@@ -156,13 +156,12 @@ async fn handlers_return_unit_outcomes_or_errors_and_receive_state() {
     impl JobArgs for Useless {
         const NAME: &'static str = "useless";
     }
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
+    let (db, client) = connected(PgVersion::any()).await?;
     let app = app();
-    let useless = enqueue(&client, Useless {}).await.unwrap();
-    enqueue(&client, Quiet {}).await.unwrap();
-    enqueue(&client, Note { n: 0 }).await.unwrap();
-    let running = worker(&db.pool(2).unwrap())
+    let useless = enqueue(&client, Useless {}).await?;
+    enqueue(&client, Quiet {}).await?;
+    enqueue(&client, Note { n: 0 }).await?;
+    let running = worker(&db.pool(2)?)
         .state(app)
         .queue_config(quick_queue())
         .job(note)
@@ -171,28 +170,26 @@ async fn handlers_return_unit_outcomes_or_errors_and_receive_state() {
             reason: "no use".into(),
         })
         .start()
-        .await
-        .unwrap();
+        .await?;
     eventually(SOON, "each has ended", async || {
         let discarded = state(&client, useless.0).await;
         let events = app.events.lock().unwrap().len();
         Ok(events == 2 && discarded.is_some_and(|(state, ..)| state == "discarded"))
     })
-    .await
-    .unwrap();
+    .await?;
     let rest = async || Ok(unfinished(&client).await == 1);
-    eventually(SOON, "all else is done", rest).await.unwrap();
-    running.stop().await.unwrap();
+    eventually(SOON, "all else is done", rest).await?;
+    running.stop().await?;
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn layers_wrap_each_run_outermost_first_within_its_timeout() {
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
+async fn layers_wrap_each_run_outermost_first_within_its_timeout() -> TestResult {
+    let (db, client) = connected(PgVersion::any()).await?;
     let app = app();
     let id = enqueue(&client, Note { n: 0 }.job().max_attempts(Some(1))).await;
     let id = id.unwrap();
-    let running = worker(&db.pool(2).unwrap())
+    let running = worker(&db.pool(2)?)
         .state(app)
         .queue("default", 2)
         .layer(async |context: Context<&'static App>, next: Next| {
@@ -207,18 +204,17 @@ async fn layers_wrap_each_run_outermost_first_within_its_timeout() {
             next.await
         })
         .start()
-        .await
-        .unwrap();
+        .await?;
     let expected = Some(("dead".into(), 1, Some("around: nothing to note".into())));
     let is_dead = async || Ok(state(&client, id.0).await == expected);
-    eventually(SOON, "it is dead", is_dead).await.unwrap();
-    running.stop().await.unwrap();
+    eventually(SOON, "it is dead", is_dead).await?;
+    running.stop().await?;
     let events = app.events.lock().unwrap().clone();
     assert_eq!(events, ["outer", "inner note", "note 0", "outer again"]);
 
     let id = enqueue(&client, Note { n: 1 }.job().max_attempts(Some(1))).await;
     let id = id.unwrap();
-    let running = worker(&db.pool(2).unwrap())
+    let running = worker(&db.pool(2)?)
         .state(app)
         .queue("default", 2)
         .layer(async |_, next: Next| {
@@ -228,21 +224,21 @@ async fn layers_wrap_each_run_outermost_first_within_its_timeout() {
         .job(note)
         .timeout(Duration::from_millis(200))
         .start()
-        .await
-        .unwrap();
+        .await?;
     let expected = Some(("dead".into(), 1, Some("ran longer than 0.2 s".into())));
     let is_dead = async || Ok(state(&client, id.0).await == expected);
-    eventually(SOON, "its time is over", is_dead).await.unwrap();
-    running.stop().await.unwrap();
+    eventually(SOON, "its time is over", is_dead).await?;
+    running.stop().await?;
     assert_eq!(
         app.events.lock().unwrap().len(),
         4,
         "the handler never began"
     );
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn handlers_override_timeout_back_off_and_concurrency() {
+async fn handlers_override_timeout_back_off_and_concurrency() -> TestResult {
     #[derive(Deserialize, Serialize)]
     struct Slow {}
     impl JobArgs for Slow {
@@ -256,17 +252,14 @@ async fn handlers_override_timeout_back_off_and_concurrency() {
         gate.acquire().await.unwrap().forget();
         app.running.fetch_sub(1, Ordering::SeqCst);
     }
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
+    let (db, client) = connected(PgVersion::any()).await?;
     let app: &'static App = Box::leak(Box::new(App {
         gate: Some(Semaphore::new(0)),
         ..App::default()
     }));
-    enqueue_many(&client, (0..5).map(|_| Slow {}))
-        .await
-        .unwrap();
-    let stuck = enqueue(&client, Note { n: 1 }).await.unwrap();
-    let running = worker(&db.pool(2).unwrap())
+    enqueue_many(&client, (0..5).map(|_| Slow {})).await?;
+    let stuck = enqueue(&client, Note { n: 1 }).await?;
+    let running = worker(&db.pool(2)?)
         .state(app)
         .queue("default", 16)
         .job(slow)
@@ -278,44 +271,37 @@ async fn handlers_override_timeout_back_off_and_concurrency() {
             cap: Duration::from_secs(500),
         })
         .start()
-        .await
-        .unwrap();
+        .await?;
     let error = "ran longer than 0.1 s".to_owned();
     let expected = Some(("retrying".to_owned(), 1, Some(error)));
     eventually(SOON, "one passes those that wait", async || {
         Ok(state(&client, stuck.0).await == expected)
     })
-    .await
-    .unwrap();
+    .await?;
     let wait = "SELECT scheduled_at - clock_timestamp() > '200 s' FROM posthaste.job WHERE id = $1";
-    let row = client.query_one(wait, &[&stuck.0]).await.unwrap();
-    assert!(row.get::<_, bool>(0), "its own back-off");
+    let row = client.one_with::<bool>(wait, &[&stuck.0]).await?;
+    assert!(row, "its own back-off");
     let gate = app.gate.as_ref().unwrap();
     for _ in 0..5 {
         let two_or_rest = async || Ok(app.running.load(Ordering::SeqCst) > 0);
-        eventually(SOON, "the next ones run", two_or_rest)
-            .await
-            .unwrap();
+        eventually(SOON, "the next ones run", two_or_rest).await?;
         gate.add_permits(1);
     }
     let done = "SELECT count(*) FROM posthaste.job WHERE name = 'slow'";
     eventually(SOON, "all of them are done", async || {
-        Ok(client.query_one(done, &[]).await?.get::<_, i64>(0) == 0)
+        Ok(client.one::<i64>(done).await? == 0)
     })
-    .await
-    .unwrap();
+    .await?;
     assert_eq!(app.most.load(Ordering::SeqCst), 2, "two at once");
-    running.stop().await.unwrap();
+    running.stop().await?;
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_panic_or_timeout_frees_the_handlers_concurrency_slot() {
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
-    let ids = enqueue_many(&client, (0..4).map(|n| Note { n }))
-        .await
-        .unwrap();
-    let running = worker(&db.pool(2).unwrap())
+async fn a_panic_or_timeout_frees_the_handlers_concurrency_slot() -> TestResult {
+    let (db, client) = connected(PgVersion::any()).await?;
+    let ids = enqueue_many(&client, (0..4).map(|n| Note { n })).await?;
+    let running = worker(&db.pool(2)?)
         .queue("default", 8)
         .job(async |_, note: Note| match note.n {
             0 => panic!("at the disco"),
@@ -330,18 +316,16 @@ async fn a_panic_or_timeout_frees_the_handlers_concurrency_slot() {
             cap: SOON * 100,
         })
         .start()
-        .await
-        .unwrap();
+        .await?;
     let last = ids[3].0;
     let is_done = async || Ok(state(&client, last).await.is_none());
-    eventually(SOON, "the last one is done", is_done)
-        .await
-        .unwrap();
+    eventually(SOON, "the last one is done", is_done).await?;
     for id in &ids[..3] {
         let (state, attempt, _) = state(&client, id.0).await.unwrap();
         assert_eq!((&*state, attempt), ("retrying", 1), "{id}");
     }
-    running.stop().await.unwrap();
+    running.stop().await?;
+    Ok(())
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use anyhow::ensure;
-use posthaste_testkit::{PgVersion, connect, eventually};
+use posthaste_testkit::{PgVersion, Sql as _, connect, eventually};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_postgres::Client;
@@ -175,9 +175,7 @@ impl Run {
             let key = self.keys(100);
             client.execute(FILLING, &[&key]).await?;
             results.extend((key..key + 100).map(|key| (key, true)));
-            client
-                .batch_execute("SELECT posthaste.tidy_scheduled(40)")
-                .await?;
+            client.run("SELECT posthaste.tidy_scheduled(40)").await?;
             sleep(Duration::from_millis(200)).await;
         }
         Ok(results)

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use posthaste::{JobArgs, NewJob, Outcome, enqueue};
-use posthaste_testkit::{PgVersion, eventually};
+use posthaste_testkit::{PgVersion, Sql as _, TestResult, eventually};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio_postgres::Client;
 
 use crate::support::{
-    SOON, all_done, count, database, hand, quick_queue as queue, unfinished, worker,
+    SOON, all_done, connected, count, hand, quick_queue as queue, unfinished, worker,
 };
 
 pub fn job(name: &str) -> NewJob {
@@ -32,20 +32,18 @@ pub async fn state(client: &Client, id: i64) -> Option<(String, i32, Option<Stri
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn jobs_of_all_priorities_run_and_leave_no_rows() {
+async fn jobs_of_all_priorities_run_and_leave_no_rows() -> TestResult {
     for version in PgVersion::tried() {
-        let db = database(version).await;
-        let client = db.client().await.unwrap();
+        let (db, client) = connected(version).await?;
         client
-            .batch_execute(
+            .run(
                 "INSERT INTO posthaste.job (name, priority, kwargs) \
                  SELECT 'n', g % 7 - 3, jsonb_build_object('n', g) FROM generate_series(1, 2000) g",
             )
-            .await
-            .unwrap();
+            .await?;
         let sum = Arc::new(AtomicU64::new(0));
         let seen = Arc::clone(&sum);
-        let worker = worker(&db.pool(4).unwrap())
+        let worker = worker(&db.pool(4)?)
             .queue("default", 8)
             .handler("n", move |_, job| {
                 let seen = Arc::clone(&seen);
@@ -58,20 +56,19 @@ async fn jobs_of_all_priorities_run_and_leave_no_rows() {
                 }
             })
             .start()
-            .await
-            .unwrap();
+            .await?;
         all_done(&client).await;
         assert_eq!(sum.load(Ordering::SeqCst), 2000 * 2001 / 2, "each job once");
-        worker.stop().await.unwrap();
+        worker.stop().await?;
     }
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_outcome_sets_the_documented_state_and_attempts() {
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
+async fn each_outcome_sets_the_documented_state_and_attempts() -> TestResult {
+    let (db, client) = connected(PgVersion::any()).await?;
     let hour = || Timestamp::now() + SignedDuration::from_hours(1);
-    let worker = worker(&db.pool(4).unwrap())
+    let worker = worker(&db.pool(4)?)
         .queue_config(queue())
         .handler("retry", |_, _| async {
             Ok(Outcome::Retry {
@@ -91,17 +88,15 @@ async fn each_outcome_sets_the_documented_state_and_attempts() {
         })
         .handler("fail", |_, _| async { Err("no\0 luck".into()) })
         .start()
-        .await
-        .unwrap();
+        .await?;
     let mut ids = std::collections::HashMap::new();
     for name in ["retry", "snooze", "await", "discard", "unknown"] {
-        ids.insert(name, enqueue(&client, &job(name)).await.unwrap().0);
+        ids.insert(name, enqueue(&client, &job(name)).await?.0);
     }
     ids.insert(
         "fail",
         enqueue(&client, &job("fail").max_attempts(Some(3)))
-            .await
-            .unwrap()
+            .await?
             .0,
     );
     let expected = [
@@ -126,13 +121,11 @@ async fn each_outcome_sets_the_documented_state_and_attempts() {
         .unwrap_or_else(|late| panic!("{late}"));
     }
     let confirmed: bool = client
-        .query_one(
+        .one_with(
             "SELECT posthaste.confirm(posthaste.delivery_id($1))",
             &[&ids["await"]],
         )
-        .await
-        .unwrap()
-        .get(0);
+        .await?;
     assert!(confirmed);
     assert_eq!(
         state(&client, ids["await"]).await,
@@ -140,21 +133,19 @@ async fn each_outcome_sets_the_documented_state_and_attempts() {
         "a confirmed job is done"
     );
     let foreign: bool = client
-        .query_one("SELECT posthaste.confirm(gen_random_uuid())", &[])
-        .await
-        .unwrap()
-        .get(0);
+        .one("SELECT posthaste.confirm(gen_random_uuid())")
+        .await?;
     assert!(!foreign, "an id of another database confirms nothing");
-    worker.stop().await.unwrap();
+    worker.stop().await?;
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn failed_jobs_are_retried_until_they_succeed() {
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
+async fn failed_jobs_are_retried_until_they_succeed() -> TestResult {
+    let (db, client) = connected(PgVersion::any()).await?;
     let tries = Arc::new(AtomicU64::new(0));
     let seen = Arc::clone(&tries);
-    let worker = worker(&db.pool(4).unwrap())
+    let worker = worker(&db.pool(4)?)
         .queue_config(queue())
         .handler("third", move |_, job| {
             let seen = Arc::clone(&seen);
@@ -172,14 +163,12 @@ async fn failed_jobs_are_retried_until_they_succeed() {
             }
         })
         .start()
-        .await
-        .unwrap();
-    enqueue(&client, &job("third").max_attempts(None))
-        .await
-        .unwrap();
+        .await?;
+    enqueue(&client, &job("third").max_attempts(None)).await?;
     all_done(&client).await;
     assert_eq!(tries.load(Ordering::SeqCst), 3);
-    worker.stop().await.unwrap();
+    worker.stop().await?;
+    Ok(())
 }
 
 #[derive(Deserialize, Serialize)]
@@ -197,12 +186,11 @@ struct Address {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn invalid_arguments_fail_the_attempt_and_name_the_field() {
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
+async fn invalid_arguments_fail_the_attempt_and_name_the_field() -> TestResult {
+    let (db, client) = connected(PgVersion::any()).await?;
     let ran = Arc::new(AtomicU64::new(0));
     let seen = Arc::clone(&ran);
-    let worker = worker(&db.pool(4).unwrap())
+    let worker = worker(&db.pool(4)?)
         .queue_config(queue())
         .job(move |context, mail: Mail| {
             let seen = Arc::clone(&seen);
@@ -212,8 +200,7 @@ async fn invalid_arguments_fail_the_attempt_and_name_the_field() {
             }
         })
         .start()
-        .await
-        .unwrap();
+        .await?;
     let mut refused = Vec::new();
     for (kwargs, error) in [
         (json!({ "to": [{ "host": "a" }], "also": 1 }), None),
@@ -227,8 +214,8 @@ async fn invalid_arguments_fail_the_attempt_and_name_the_field() {
         ),
         (json!({}), Some("kwargs: missing field `to`")),
     ] {
-        let mail = NewJob::new("mail", &kwargs).unwrap().tag("a");
-        let id = enqueue(&client, &mail.max_attempts(Some(2))).await.unwrap();
+        let mail = NewJob::new("mail", &kwargs)?.tag("a");
+        let id = enqueue(&client, &mail.max_attempts(Some(2))).await?;
         refused.extend(error.map(|error| (id.0, error)));
     }
     for (id, error) in refused {
@@ -237,8 +224,7 @@ async fn invalid_arguments_fail_the_attempt_and_name_the_field() {
                 .await
                 .is_some_and(|(state, ..)| state == "dead"))
         })
-        .await
-        .unwrap();
+        .await?;
         let (_, attempt, message) = state(&client, id).await.unwrap();
         let message = message.unwrap();
         assert_eq!(attempt, 2, "each reading counts as an attempt");
@@ -246,15 +232,15 @@ async fn invalid_arguments_fail_the_attempt_and_name_the_field() {
     }
     assert_eq!(unfinished(&client).await, 3);
     assert_eq!(ran.load(Ordering::SeqCst), 1);
-    worker.stop().await.unwrap();
+    worker.stop().await?;
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn expired_jobs_are_detected_without_a_consumer_and_never_run() {
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
+async fn expired_jobs_are_detected_without_a_consumer_and_never_run() -> TestResult {
+    let (db, client) = connected(PgVersion::any()).await?;
     client
-        .batch_execute(
+        .run(
             "INSERT INTO posthaste.job (name, queue, expires_at)
              VALUES ('x', 'nobody', clock_timestamp() + interval '300 ms');
              INSERT INTO posthaste.job (name, queue, expires_at)
@@ -264,38 +250,30 @@ async fn expired_jobs_are_detected_without_a_consumer_and_never_run() {
                clock_timestamp() + interval '300 ms');
              INSERT INTO posthaste.job (name, queue) VALUES ('x', 'nobody')",
         )
-        .await
-        .unwrap();
+        .await?;
     let ran = Arc::new(AtomicU64::new(0));
     let seen = Arc::clone(&ran);
-    let worker = worker(&db.pool(4).unwrap())
+    let worker = worker(&db.pool(4)?)
         .queue("default", 2)
         .handler("x", move |_, _| {
             seen.fetch_add(1, Ordering::SeqCst);
             async { Ok(Outcome::Done) }
         })
         .start()
-        .await
-        .unwrap();
+        .await?;
     let kept = async || {
         Ok(client
-            .query_one(
-                "SELECT count(*) FROM posthaste.dead WHERE state = 'expired'",
-                &[],
-            )
+            .one::<i64>("SELECT count(*) FROM posthaste.dead WHERE state = 'expired'")
             .await?
-            .get::<_, i64>(0)
             == 3)
     };
-    eventually(SOON, "three jobs are kept as expired", kept)
-        .await
-        .unwrap();
+    eventually(SOON, "three jobs are kept as expired", kept).await?;
     assert_eq!(
         (count(&client, "expired").await, unfinished(&client).await),
         (3, 4),
         "each is shown once"
     );
-    worker.stop().await.unwrap();
+    worker.stop().await?;
     assert_eq!(ran.load(Ordering::SeqCst), 0, "an expired job never runs");
     // A later consumer of the queue finds only the job that has not expired.
     let late = hand(&client).await;
@@ -304,44 +282,35 @@ async fn expired_jobs_are_detected_without_a_consumer_and_never_run() {
             "SELECT id FROM posthaste.claim('nobody', '{0}', $1, gen_random_uuid(), 10, 1000000)",
             &[&late],
         )
-        .await
-        .unwrap();
+        .await?;
     assert_eq!(claimed.len(), 1);
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn new_priorities_are_found_without_a_notification() {
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
-    let worker = worker(&db.pool(4).unwrap())
+async fn new_priorities_are_found_without_a_notification() -> TestResult {
+    let (db, client) = connected(PgVersion::any()).await?;
+    let worker = worker(&db.pool(4)?)
         .queue("default", 2)
         .handler("x", |_, _| async { Ok(Outcome::Done) })
         .start()
-        .await
-        .unwrap();
+        .await?;
     for priority in [1000, -2_000_000_000, 2_147_483_647, -2_147_483_648, 5] {
-        enqueue(&client, &job("x").priority(priority))
-            .await
-            .unwrap();
+        enqueue(&client, &job("x").priority(priority)).await?;
         all_done(&client).await;
     }
     let lanes: i64 = client
-        .query_one(
-            "SELECT count(*) FROM posthaste.lane WHERE queue = 'default'",
-            &[],
-        )
-        .await
-        .unwrap()
-        .get(0);
+        .one("SELECT count(*) FROM posthaste.lane WHERE queue = 'default'")
+        .await?;
     assert_eq!(lanes, 5);
-    worker.stop().await.unwrap();
+    worker.stop().await?;
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn unique_keys_are_released_by_every_outcome() {
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
-    let worker = worker(&db.pool(4).unwrap())
+async fn unique_keys_are_released_by_every_outcome() -> TestResult {
+    let (db, client) = connected(PgVersion::any()).await?;
+    let worker = worker(&db.pool(4)?)
         .queue_config(queue())
         .handler("done", |_, _| async { Ok(Outcome::Done) })
         .handler("discard", |_, _| async {
@@ -351,12 +320,9 @@ async fn unique_keys_are_released_by_every_outcome() {
         })
         .handler("dead", |_, _| async { Err("no".into()) })
         .start()
-        .await
-        .unwrap();
+        .await?;
     for name in ["done", "discard", "dead"] {
-        enqueue(&client, &job(name).unique_key(name).max_attempts(Some(1)))
-            .await
-            .unwrap();
+        enqueue(&client, &job(name).unique_key(name).max_attempts(Some(1))).await?;
     }
     enqueue(
         &client,
@@ -364,17 +330,14 @@ async fn unique_keys_are_released_by_every_outcome() {
             .unique_key("expired")
             .expires_at(Timestamp::now() - SignedDuration::from_secs(1)),
     )
-    .await
-    .unwrap();
+    .await?;
     let free = async || {
         Ok(client
-            .query_one("SELECT count(*) FROM posthaste.unique_key", &[])
+            .one::<i64>("SELECT count(*) FROM posthaste.unique_key")
             .await?
-            .get::<_, i64>(0)
             == 0)
     };
-    eventually(SOON, "all keys are released", free)
-        .await
-        .unwrap();
-    worker.stop().await.unwrap();
+    eventually(SOON, "all keys are released", free).await?;
+    worker.stop().await?;
+    Ok(())
 }

@@ -3,21 +3,22 @@
 use std::time::Duration;
 
 use posthaste::{Config, Outcome, QueueConfig};
-use posthaste_testkit::{PgServer, PgVersion, Proxy, RequestMatcher, eventually};
+use posthaste_testkit::{
+    PgServer, PgVersion, Proxy, RequestMatcher, Sql as _, TestResult, eventually,
+};
 
 use crate::crash::{Worked, remembering};
 use crate::support::{
-    SOON, all_done, completed_when, count, database, migrated, quick, unfinished, worker,
+    SOON, all_done, completed_when, connected, count, migrated, quick, unfinished, worker,
 };
 
 /// Jobs whose acknowledgements each wait for a second.
 const LOCKED: i64 = 20;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 6)]
-async fn completions_in_open_transactions_do_not_delay_claims() {
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
-    let pool = db.pool(24).unwrap();
+async fn completions_in_open_transactions_do_not_delay_claims() -> TestResult {
+    let (db, client) = connected(PgVersion::any()).await?;
+    let pool = db.pool(24)?;
     let inner = pool.clone();
     let (release, released) = tokio::sync::watch::channel(false);
     let worker = worker(&pool)
@@ -30,27 +31,23 @@ async fn completions_in_open_transactions_do_not_delay_claims() {
             completed_when(released.clone(), inner.clone(), context)
         })
         .start()
-        .await
-        .unwrap();
+        .await?;
     client
         .execute(
             "INSERT INTO posthaste.job (name) SELECT 'slow' FROM generate_series(1, $1::bigint)",
             &[&LOCKED],
         )
-        .await
-        .unwrap();
+        .await?;
     eventually(SOON, "their acknowledgements wait", async || {
         let waiting = client
-            .query_one(
+            .one::<i64>(
                 "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
                  AND wait_event_type = 'Lock' AND query LIKE '%settle%'",
-                &[],
             )
             .await?;
-        Ok(count(&client, "running").await == LOCKED && waiting.get::<_, i64>(0) > 0)
+        Ok(count(&client, "running").await == LOCKED && waiting > 0)
     })
-    .await
-    .unwrap();
+    .await?;
     // The first wait is with the batch, the next ones are one by one: twenty of them, repeatedly.
     let bound = Duration::from_secs(10);
     for priority in [31, 32] {
@@ -59,17 +56,16 @@ async fn completions_in_open_transactions_do_not_delay_claims() {
                 "INSERT INTO posthaste.job (name, priority) VALUES ('quick', $1)",
                 &[&priority],
             )
-            .await
-            .unwrap();
+            .await?;
         eventually(bound, "a job of a new priority is found", async || {
             Ok(unfinished(&client).await == LOCKED)
         })
-        .await
-        .unwrap();
+        .await?;
     }
     release.send(true).unwrap();
     all_done(&client).await;
-    worker.stop().await.unwrap();
+    worker.stop().await?;
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -86,7 +82,7 @@ async fn unanswered_quarantine_claims_are_released() {
          FROM posthaste.worker",
         "SELECT posthaste.rescue(max(id), 0) FROM posthaste.worker",
     ] {
-        client.batch_execute(step).await.unwrap();
+        client.run(step).await.unwrap();
     }
     assert_eq!(count(&client, "quarantined").await, 3);
     let proxy = Proxy::start(server.address()).await.expect("a proxy");
@@ -133,7 +129,7 @@ async fn a_lost_answer_delays_later_requests_by_seconds_at_most() {
         let worker = remembering(&proxy.url(db.name()), &worked).await;
         lost.wait(SOON).await.expect("the answer is lost");
         let cause = cause.replace("'n'", "'crash', '{\"key\": 1}'");
-        client.batch_execute(&cause).await.unwrap();
+        client.run(&cause).await.unwrap();
         let within = Duration::from_secs(within) + Duration::from_secs(5);
         eventually(within, statement, async || {
             Ok(unfinished(&client).await == 0)
@@ -146,26 +142,25 @@ async fn a_lost_answer_delays_later_requests_by_seconds_at_most() {
 
 /// The heartbeat's connection drops an answer. The worker is alive, and is not declared dead.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn heartbeats_survive_a_connection_that_drops_an_answer() {
+async fn heartbeats_survive_a_connection_that_drops_an_answer() -> TestResult {
     let server = PgServer::shared(PgVersion::any()).expect("a server");
     let db = migrated(server).await;
-    let client = db.client().await.unwrap();
+    let client = db.client().await?;
     let config = Config {
         rescue_after: Duration::from_secs(9),
         heartbeat_interval: Duration::from_millis(500),
         ..quick()
     };
     // Another worker is the leader.
-    let leader = worker(&db.pool(2).unwrap())
+    let leader = worker(&db.pool(2)?)
         .config(config.clone())
         .queue("another", 1)
         .handler("*", |_, _| async { Ok(Outcome::Done) })
         .start()
-        .await
-        .unwrap();
+        .await?;
     let proxy = Proxy::start(server.address()).await.expect("a proxy");
     let url = proxy.url(db.name());
-    let manager = deadpool_postgres::Manager::new(url.parse().unwrap(), tokio_postgres::NoTls);
+    let manager = deadpool_postgres::Manager::new(url.parse()?, tokio_postgres::NoTls);
     let pool = deadpool_postgres::Pool::builder(manager).build().unwrap();
     let behind = worker(&pool)
         .config(Config {
@@ -176,8 +171,7 @@ async fn heartbeats_survive_a_connection_that_drops_an_answer() {
         .queue("default", 1)
         .handler("*", |_, _| async { Ok(Outcome::Done) })
         .start()
-        .await
-        .unwrap();
+        .await?;
     let beat = async || -> anyhow::Result<(i64, bool)> {
         let sql = "SELECT max(beat), bool_or(stopped_at IS NOT NULL)
             FROM posthaste.worker WHERE name = 'behind'";
@@ -188,42 +182,39 @@ async fn heartbeats_survive_a_connection_that_drops_an_answer() {
             row.get::<_, Option<bool>>(1).unwrap_or(false),
         ))
     };
-    eventually(SOON, "it beats", async || Ok(beat().await?.0 > 1))
-        .await
-        .unwrap();
+    eventually(SOON, "it beats", async || Ok(beat().await?.0 > 1)).await?;
     let lost = proxy.lose_answer_to(RequestMatcher::statement("SET beat = beat + 1"));
     lost.wait(SOON).await.expect("the answer is lost");
-    let before = beat().await.unwrap().0;
+    let before = beat().await?.0;
     eventually(SOON, "it beats again", async || {
         let (now, is_dead) = beat().await?;
         assert!(!is_dead, "it was declared dead");
         Ok(now > before + 2)
     })
-    .await
-    .unwrap();
-    behind.stop().await.unwrap();
-    leader.stop().await.unwrap();
+    .await?;
+    behind.stop().await?;
+    leader.stop().await?;
+    Ok(())
 }
 
 /// Each task of a worker retries separately; none of them may retry at its polling rate.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn reconnects_to_a_lost_server_are_limited() {
-    let server = PgServer::start(PgVersion::any(), &[]).unwrap();
+async fn reconnects_to_a_lost_server_are_limited() -> TestResult {
+    let server = PgServer::start(PgVersion::any(), &[])?;
     let db = migrated(&server).await;
-    let pool = db.pool(8).unwrap();
+    let pool = db.pool(8)?;
     let worker = worker(&pool)
         .queue("default", 4)
         .queue("other", 4)
         .handler("a", |_, _| async { Ok(Outcome::Done) })
         .start()
-        .await
-        .unwrap();
+        .await?;
     server.stop_fast().unwrap();
     let place = tokio::net::TcpListener::bind(server.address()).await;
     let place = place.unwrap();
     let begun = std::time::Instant::now();
     for _ in 0..30 {
-        drop(place.accept().await.unwrap());
+        drop(place.accept().await?);
     }
     // Without a delay they arrive within less than a second, then fifty per second.
     assert!(
@@ -233,13 +224,11 @@ async fn reconnects_to_a_lost_server_are_limited() {
     );
     drop(place);
     server.restart().unwrap();
-    let client = db.client().await.unwrap();
-    client
-        .batch_execute("SELECT posthaste.enqueue('a')")
-        .await
-        .unwrap();
+    let client = db.client().await?;
+    client.run("SELECT posthaste.enqueue('a')").await?;
     all_done(&client).await;
-    worker.stop().await.unwrap();
+    worker.stop().await?;
+    Ok(())
 }
 
 /// A worker that is not notified polls ten times a second; an unanswered poll does not count.
@@ -276,7 +265,7 @@ const NOTED: &str = "
 /// Within a block no statement is limited; one that is sent without a block has the limit of the
 /// database.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn claims_and_acknowledgements_are_sent_alone_unless_settings_end_them() {
+async fn claims_and_acknowledgements_are_sent_alone_unless_settings_end_them() -> TestResult {
     let hour = "statement_timeout = '1h'";
     let isolation = "default_transaction_isolation = serializable";
     let second = "statement_timeout = '1s'";
@@ -285,26 +274,25 @@ async fn claims_and_acknowledgements_are_sent_alone_unless_settings_end_them() {
         (&["test.pause = 0", hour, isolation], "0"),
         (&["test.pause = 1.2", second], "0"),
     ] {
-        let db = database(PgVersion::any()).await;
-        let client = db.client().await.unwrap();
-        client.batch_execute(NOTED).await.unwrap();
+        let (db, client) = connected(PgVersion::any()).await?;
+        client.run(NOTED).await?;
         for setting in settings {
             let alter = format!("ALTER DATABASE {} SET {setting}", db.name());
-            client.batch_execute(&alter).await.unwrap();
+            client.run(&alter).await?;
         }
         let enqueue = "INSERT INTO posthaste.job (name) VALUES ('n')";
-        client.batch_execute(enqueue).await.unwrap();
-        let worker = worker(&db.pool(4).unwrap())
+        client.run(enqueue).await?;
+        let worker = worker(&db.pool(4)?)
             .queue("default", 1)
             .handler("*", |_, _| async { Ok(Outcome::Done) })
             .start()
-            .await
-            .unwrap();
+            .await?;
         all_done(&client).await;
         let noted = "SELECT of_table, statement_timeout FROM public.noted ORDER BY of_table";
-        let noted = client.query(noted, &[]).await.unwrap();
+        let noted = client.query(noted, &[]).await?;
         let noted: Vec<(&str, &str)> = noted.iter().map(|row| (row.get(0), row.get(1))).collect();
         assert_eq!(noted, [("batch_done_0", expected), ("claim_0", expected)]);
-        worker.stop().await.unwrap();
+        worker.stop().await?;
     }
+    Ok(())
 }

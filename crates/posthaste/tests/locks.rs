@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use posthaste::{Config, Outcome};
-use posthaste_testkit::{PgServer, PgVersion, TestDb, eventually, reaches};
+use posthaste_testkit::{PgServer, PgVersion, Sql as _, TestDb, TestResult, reaches};
 use tokio::sync::Semaphore;
 
-use crate::support::{SOON, all_done, count, hand, migrated, quick, worker};
+use crate::support::{SOON, all_done, count, count_reaches, hand, migrated, quick, worker};
 
 /// More open batches than the server has room for locks.
 const BATCHES: i64 = 4_000;
@@ -30,7 +30,7 @@ async fn has_no_room(db: &TestDb) -> bool {
     let client = db.client().await.unwrap();
     let refused = client.execute(locks, &[&BATCHES]).await;
     // The error is returned before the locks are released; the next answer comes after that.
-    client.batch_execute("SELECT 1").await.unwrap();
+    client.run("SELECT 1").await.unwrap();
     refused
         .is_err_and(|error| error.code() == Some(&tokio_postgres::error::SqlState::OUT_OF_MEMORY))
 }
@@ -56,7 +56,7 @@ async fn is_rescued(version: PgVersion) {
     let insert = "INSERT INTO posthaste.job (name) SELECT 'x' FROM generate_series(1, $1::bigint)";
     client.execute(insert, &[&BATCHES]).await.unwrap();
     client
-        .batch_execute(&format!(
+        .run(&format!(
             "DO $do$ BEGIN FOR i IN 1..{BATCHES} LOOP
                PERFORM posthaste.claim('default', '{{0}}', {dying}, gen_random_uuid(), 1,
                  1000000); COMMIT;
@@ -71,26 +71,24 @@ async fn is_rescued(version: PgVersion) {
         .start()
         .await
         .unwrap();
-    eventually(SOON, "all its jobs are quarantined", async || {
-        Ok(count(&client, "quarantined").await == BATCHES)
-    })
-    .await
-    .unwrap();
+    count_reaches(&client, "quarantined", BATCHES)
+        .await
+        .unwrap();
     worker.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn thousands_of_batches_ending_together_are_all_closed() {
+async fn thousands_of_batches_ending_together_are_all_closed() -> TestResult {
     let server = server(PgVersion::any());
     let db = migrated(&server).await;
     assert!(has_no_room(&db).await);
-    let client = db.client().await.unwrap();
+    let client = db.client().await?;
     let insert = "INSERT INTO posthaste.job (name) SELECT 'x' FROM generate_series(1, $1::bigint)";
-    client.execute(insert, &[&BATCHES]).await.unwrap();
+    client.execute(insert, &[&BATCHES]).await?;
     let ready = Arc::new(Semaphore::new(0));
     let begun = Arc::new(AtomicI64::new(0));
     let (begins, gate) = (Arc::clone(&begun), Arc::clone(&ready));
-    let worker = worker(&db.pool(4).unwrap())
+    let worker = worker(&db.pool(4)?)
         .config(Config {
             // Each claim returns one job.
             claim_bytes: 1,
@@ -107,24 +105,23 @@ async fn thousands_of_batches_ending_together_are_all_closed() {
             }
         })
         .start()
-        .await
-        .unwrap();
+        .await?;
     reaches(SOON, "all of them run", BATCHES, async || {
         Ok(begun.load(Ordering::SeqCst))
     })
-    .await
-    .unwrap();
+    .await?;
     ready.add_permits(BATCHES as usize);
     all_done(&client).await;
-    worker.stop().await.unwrap();
+    worker.stop().await?;
     let closed = "SELECT (SELECT count(*) FROM posthaste.batch_done_0), (SELECT count(*) \
                   FROM posthaste.job_done_0)";
-    let closed = client.query_one(closed, &[]).await.unwrap();
+    let closed = client.query_one(closed, &[]).await?;
     assert_eq!(
         (closed.get::<_, i64>(0), closed.get::<_, i64>(1)),
         (BATCHES, 0),
         "whole batches, and jobs closed by themselves"
     );
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -165,7 +162,7 @@ async fn jobs_in_thousands_of_lanes_are_cancelled_in_parts() {
         // locked.
         let claims =
             "BEGIN; SELECT pg_advisory_xact_lock(1885893475, posthaste.lane_key('q0150', 0))";
-        other.batch_execute(claims).await.unwrap();
+        other.run(claims).await.unwrap();
         let cancel = "SELECT count(*) FILTER (WHERE state = 'cancelled'),
                         count(*) FILTER (WHERE state = 'available')
                         FROM posthaste.cancel_many(ARRAY(SELECT generate_series(1, $1::bigint)))";
@@ -179,7 +176,7 @@ async fn jobs_in_thousands_of_lanes_are_cancelled_in_parts() {
             (199, BATCHES - 199),
             "{version:?}"
         );
-        other.batch_execute("ROLLBACK").await.unwrap();
+        other.run("ROLLBACK").await.unwrap();
         let mut calls = 1;
         while cancel().await.1 > 0 {
             calls += 1;

@@ -4,11 +4,11 @@
 use std::time::Duration;
 
 use posthaste::{Config, NewJob, Outcome, enqueue};
-use posthaste_testkit::{PgVersion, eventually};
+use posthaste_testkit::{PgVersion, Sql as _, TestResult, eventually};
 use serde_json::json;
 
 use crate::stress::store::Store;
-use crate::support::{SOON, all_done, database, quick, unfinished, worker};
+use crate::support::{SOON, all_done, connected, database, quick, unfinished, worker};
 
 /// A duty that runs until the test releases it, like one that reads whole slots.
 const SLOW_DUTY: &str = "CREATE OR REPLACE FUNCTION posthaste.retry_overdue(p_limit integer)
@@ -19,91 +19,66 @@ BEGIN
 END $f$";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn scheduled_jobs_are_promoted_during_other_duties() {
+async fn scheduled_jobs_are_promoted_during_other_duties() -> TestResult {
     let db = database(PgVersion::any()).await;
-    let (client, holder) = (db.client().await.unwrap(), db.client().await.unwrap());
-    client.batch_execute(SLOW_DUTY).await.unwrap();
-    holder
-        .batch_execute("SELECT pg_advisory_lock(7, 1)")
-        .await
-        .unwrap();
-    let worker = worker(&db.pool(2).unwrap())
+    let (client, holder) = (db.client().await?, db.client().await?);
+    client.run(SLOW_DUTY).await?;
+    holder.run("SELECT pg_advisory_lock(7, 1)").await?;
+    let worker = worker(&db.pool(2)?)
         .queue("default", 1)
         .handler("n", |_, _| async { Ok(Outcome::Done) })
         .start()
-        .await
-        .unwrap();
+        .await?;
     // The start of the transaction identifies the run of the duty.
     let under_way = "SELECT max(xact_start)::text FROM pg_stat_activity
                       WHERE datname = current_database() AND state = 'active'
                         AND query LIKE '%posthaste.retry_overdue(%' AND pid <> pg_backend_pid()";
     let mut began = None;
     eventually(SOON, "the slow duty is under way", async || {
-        began = client
-            .query_one(under_way, &[])
-            .await?
-            .get::<_, Option<String>>(0);
+        began = client.one::<Option<String>>(under_way).await?;
         Ok(began.is_some())
     })
-    .await
-    .unwrap();
+    .await?;
     let due = jiff::Timestamp::now() + jiff::SignedDuration::from_millis(100);
-    let job = NewJob::new("n", &json!({})).unwrap().scheduled_at(due);
-    enqueue(&client, &job).await.unwrap();
+    let job = NewJob::new("n", &json!({}))?.scheduled_at(due);
+    enqueue(&client, &job).await?;
     // A statement without an answer for 30 s would time out, and others would continue.
     eventually(Duration::from_secs(20), "the job is worked", async || {
         Ok(unfinished(&client).await == 0)
     })
-    .await
-    .unwrap();
-    let goes_on: Option<String> = client.query_one(under_way, &[]).await.unwrap().get(0);
+    .await?;
+    let goes_on: Option<String> = client.one(under_way).await?;
     assert_eq!(goes_on, began, "the job was worked while the duty went on");
-    holder
-        .batch_execute("SELECT pg_advisory_unlock(7, 1)")
-        .await
-        .unwrap();
-    worker.stop().await.unwrap();
+    holder.run("SELECT pg_advisory_unlock(7, 1)").await?;
+    worker.stop().await?;
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn cleanly_stopped_workers_are_not_rescued() {
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
+async fn cleanly_stopped_workers_are_not_rescued() -> TestResult {
+    let (db, client) = connected(PgVersion::any()).await?;
     let config = Config {
         maintenance: false,
         ..quick()
     };
-    let stopped = worker(&db.pool(2).unwrap())
+    let stopped = worker(&db.pool(2)?)
         .config(config)
         .queue("default", 1)
         .handler("n", |_, _| async { Ok(Outcome::Done) })
         .start()
-        .await
-        .unwrap();
-    enqueue(&client, &NewJob::new("n", &json!({})).unwrap())
-        .await
-        .unwrap();
+        .await?;
+    enqueue(&client, &NewJob::new("n", &json!({}))?).await?;
     all_done(&client).await;
-    stopped.stop().await.unwrap();
+    stopped.stop().await?;
     client
-        .batch_execute(
-            "INSERT INTO posthaste.worker (name, stopped_at) VALUES ('declared dead', now())",
-        )
-        .await
-        .unwrap();
+        .run("INSERT INTO posthaste.worker (name, stopped_at) VALUES ('declared dead', now())")
+        .await?;
     let left = "SELECT name, clean FROM posthaste.worker ORDER BY id";
-    let left: Vec<(String, bool)> = client
-        .query(left, &[])
-        .await
-        .unwrap()
-        .iter()
-        .map(|row| (row.get(0), row.get(1)))
-        .collect();
+    let left: Vec<(String, bool)> = client.rows(left).await?;
     assert!(left[0].1 && !left[1].1, "{left:?}");
     let watched: Vec<(i64, bool)> = client
         .query(include_str!("../src/store/beats.sql"), &[])
-        .await
-        .unwrap()
+        .await?
         .iter()
         .map(|row| (row.get("id"), row.get("stopped")))
         .collect();
@@ -111,46 +86,38 @@ async fn cleanly_stopped_workers_are_not_rescued() {
         matches!(watched[..], [(_, true)]),
         "only the other one is maintained: {watched:?}"
     );
+    Ok(())
 }
 
 /// A scheduled slot is spent, but a session reads it: the session is named, and the slot's rows are
 /// not read again at every poll.
 #[tokio::test]
-async fn holders_of_a_spent_scheduled_slot_are_named() {
+async fn holders_of_a_spent_scheduled_slot_are_named() -> TestResult {
     for version in PgVersion::tried() {
         let db = database(version).await;
-        let (store, reader) = (
-            Store::new(db.url()).await.unwrap(),
-            Store::new(db.url()).await.unwrap(),
-        );
+        let (store, reader) = (Store::new(db.url()).await?, Store::new(db.url()).await?);
         store
             .say(
                 "INSERT INTO posthaste.job (name, scheduled_at) \
                  SELECT 'n', clock_timestamp() + interval '500 ms' FROM generate_series(1, 20000)",
             )
-            .await
-            .unwrap();
+            .await?;
         reader
             .say("BEGIN; SELECT count(*) FROM posthaste.scheduled_6")
-            .await
-            .unwrap();
-        store
-            .until(&store.clock(1600).await.unwrap())
-            .await
-            .unwrap();
-        while store.promote(5_000).await.unwrap() > 0 {}
-        assert_eq!(store.tidy_scheduled(1_000).await.unwrap(), "rotated");
-        let pid: i32 = reader.value("SELECT pg_backend_pid()", &[]).await.unwrap();
+            .await?;
+        store.until(&store.clock(1600).await?).await?;
+        while store.promote(5_000).await? > 0 {}
+        assert_eq!(store.tidy_scheduled(1_000).await?, "rotated");
+        let pid: i32 = reader.value("SELECT pg_backend_pid()", &[]).await?;
         let tidy = "SELECT o_state || ' by ' || o_blocker FROM posthaste.tidy_scheduled(1000)";
-        let locked: String = store.value(tidy, &[]).await.unwrap();
+        let locked: String = store.value(tidy, &[]).await?;
         assert_eq!(locked, format!("locked by session {pid}"));
         let plan: serde_json::Value = store
             .value(
                 &format!("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {tidy}"),
                 &[],
             )
-            .await
-            .unwrap();
+            .await?;
         let pages = plan[0]["Plan"]["Shared Hit Blocks"].as_i64().unwrap()
             + plan[0]["Plan"]["Shared Read Blocks"].as_i64().unwrap();
         let slot: i64 = store
@@ -159,15 +126,15 @@ async fn holders_of_a_spent_scheduled_slot_are_named() {
                  current_setting('block_size')::bigint",
                 &[],
             )
-            .await
-            .unwrap();
+            .await?;
         assert!(
             pages < slot / 2,
             "a poll touched {pages} pages, the slot has {slot}"
         );
-        reader.say("COMMIT").await.unwrap();
-        assert_eq!(store.tidy_scheduled(1_000).await.unwrap(), "truncated");
+        reader.say("COMMIT").await?;
+        assert_eq!(store.tidy_scheduled(1_000).await?, "truncated");
     }
+    Ok(())
 }
 
 /// A job of an old scheduled segment that was not promoted keeps the segment, however it was
@@ -214,50 +181,42 @@ async fn scheduled_slots_with_waiting_jobs_are_not_truncated() {
 /// A transaction with jobs in the oldest segment keeps it from being sealed: a session is named by
 /// its pid, a prepared transaction by its gid.
 #[tokio::test]
-async fn holders_of_an_unsealed_segment_are_named() {
+async fn holders_of_an_unsealed_segment_are_named() -> TestResult {
     for version in PgVersion::tried() {
         let db = database(version).await;
-        let (store, writer) = (
-            Store::new(db.url()).await.unwrap(),
-            Store::new(db.url()).await.unwrap(),
-        );
-        let pid: i32 = writer.value("SELECT pg_backend_pid()", &[]).await.unwrap();
+        let (store, writer) = (Store::new(db.url()).await?, Store::new(db.url()).await?);
+        let pid: i32 = writer.value("SELECT pg_backend_pid()", &[]).await?;
         for insert in [
             "INSERT INTO posthaste.job (name) VALUES ('by the view')",
             "SELECT posthaste.enqueue('by the function')",
         ] {
-            writer.say("BEGIN").await.unwrap();
-            writer.say(insert).await.unwrap();
-            store.rotate().await.unwrap();
+            writer.say("BEGIN").await?;
+            writer.say(insert).await?;
+            store.rotate().await?;
             let seal = "SELECT coalesce(o_blocker, '') FROM posthaste.seal()";
-            store
-                .until(&store.clock(1100).await.unwrap())
-                .await
-                .unwrap();
-            let blocker: String = store.value(seal, &[]).await.unwrap();
+            store.until(&store.clock(1100).await?).await?;
+            let blocker: String = store.value(seal, &[]).await?;
             assert_eq!(blocker, format!("session {pid}"), "{insert}");
-            writer.say("PREPARE TRANSACTION 'slow'").await.unwrap();
-            store
-                .until(&store.clock(1100).await.unwrap())
-                .await
-                .unwrap();
-            let blocker: String = store.value(seal, &[]).await.unwrap();
+            writer.say("PREPARE TRANSACTION 'slow'").await?;
+            store.until(&store.clock(1100).await?).await?;
+            let blocker: String = store.value(seal, &[]).await?;
             assert_eq!(blocker, "the prepared transaction slow", "{insert}");
-            writer.say("COMMIT PREPARED 'slow'").await.unwrap();
-            let jobs = store.claim_all().await.unwrap();
-            store.finish(&jobs).await.unwrap();
-            while store.seal().await.unwrap() {}
-            while store.reclaim().await.unwrap() == "truncated" {}
+            writer.say("COMMIT PREPARED 'slow'").await?;
+            let jobs = store.claim_all().await?;
+            store.finish(&jobs).await?;
+            while store.seal().await? {}
+            while store.reclaim().await? == "truncated" {}
         }
     }
+    Ok(())
 }
 
 /// The batch that a compaction takes had expired as a whole: nothing was moved, and yet jobs are
 /// left, which claims must still find.
 #[tokio::test]
-async fn compacting_only_expired_jobs_leaves_no_rows() {
+async fn compacting_only_expired_jobs_leaves_no_rows() -> TestResult {
     let db = database(PgVersion::any()).await;
-    let store = Store::new(db.url()).await.unwrap();
+    let store = Store::new(db.url()).await?;
     store
         .say(
             "INSERT INTO posthaste.job (name, queue, expires_at)
@@ -265,63 +224,59 @@ async fn compacting_only_expired_jobs_leaves_no_rows() {
                      now() + CASE WHEN g % 2 = 0 THEN interval '500 ms' ELSE interval '1 day' END
                   FROM generate_series(1, 40) g",
         )
-        .await
-        .unwrap();
-    store.rotate().await.unwrap();
+        .await?;
+    store.rotate().await?;
     for _ in 0..2 {
         store
             .value::<i64>("SELECT posthaste.move_to_overflow(0, 100)", &[])
-            .await
-            .unwrap();
+            .await?;
     }
     // One is claimed, so that compaction can free space.
-    let first = store.claim(1).await.unwrap();
-    store.finish(&first).await.unwrap();
-    store.until(&store.clock(600).await.unwrap()).await.unwrap();
+    let first = store.claim(1).await?;
+    store.finish(&first).await?;
+    store.until(&store.clock(600).await?).await?;
     store
         .say("SELECT setval('posthaste.overflow_current', 1)")
-        .await
-        .unwrap();
+        .await?;
     let tidy = "SELECT o_state FROM posthaste.tidy_overflow(1000000, 5)";
     for _ in 0..3 {
-        let did: String = store.value(tidy, &[]).await.unwrap();
+        let did: String = store.value(tidy, &[]).await?;
         assert_eq!(did, "moved");
         assert_eq!(
-            store.position("overflow_scan").await.unwrap(),
+            store.position("overflow_scan").await?,
             0,
             "claims read the old slot while jobs are in it"
         );
     }
-    assert_eq!(store.claim_all().await.unwrap().len(), 19);
+    assert_eq!(store.claim_all().await?.len(), 19);
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn old_inbox_rows_are_deleted_beyond_one_batch() {
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
+async fn old_inbox_rows_are_deleted_beyond_one_batch() -> TestResult {
+    let (db, client) = connected(PgVersion::any()).await?;
     let old = "INSERT INTO posthaste.inbox SELECT gen_random_uuid(),
         clock_timestamp() - interval '31 days' FROM generate_series(1, 25000);
         SELECT posthaste.receive(gen_random_uuid())";
-    client.batch_execute(old).await.unwrap();
-    let worker = worker(&db.pool(2).unwrap()).queue("default", 1);
+    client.run(old).await?;
+    let worker = worker(&db.pool(2)?).queue("default", 1);
     let worker = worker.handler("n", |_, _| async { Ok(Outcome::Done) });
-    let worker = worker.start().await.unwrap();
+    let worker = worker.start().await?;
     eventually(SOON, "what is younger is left", async || {
         let left = client
-            .query_one("SELECT count(*) FROM posthaste.inbox", &[])
+            .one::<i64>("SELECT count(*) FROM posthaste.inbox")
             .await?;
-        Ok(left.get::<_, i64>(0) == 1)
+        Ok(left == 1)
     })
-    .await
-    .unwrap();
-    worker.stop().await.unwrap();
+    .await?;
+    worker.stop().await?;
+    Ok(())
 }
 
 /// Each known lane is probed at each poll. Each claim records how many lanes its worker knows.
 #[tokio::test(flavor = "multi_thread")]
-async fn unused_priorities_are_removed() {
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
+async fn unused_priorities_are_removed() -> TestResult {
+    let (db, client) = connected(PgVersion::any()).await?;
     let noted = "
         ALTER FUNCTION posthaste.claim(text, integer[], bigint, uuid, integer, bigint, integer)
           RENAME TO claim_of;
@@ -337,34 +292,31 @@ async fn unused_priorities_are_removed() {
           SELECT * FROM posthaste.claim_of(
             p_queue, p_priorities, p_worker, p_token, p_limit, p_bytes, p_answer)
         $f$";
-    client.batch_execute(noted).await.unwrap();
+    client.run(noted).await?;
     let many = "SELECT posthaste.enqueue('n', priority => g) FROM generate_series(1, 160) g";
-    client.batch_execute(many).await.unwrap();
-    let worker = worker(&db.pool(2).unwrap()).queue("default", 4);
+    client.run(many).await?;
+    let worker = worker(&db.pool(2)?).queue("default", 4);
     let worker = worker.handler("n", |_, _| async { Ok(Outcome::Done) });
-    let worker = worker.start().await.unwrap();
+    let worker = worker.start().await?;
     all_done(&client).await;
-    let lanes =
-        async |sql: &str| -> anyhow::Result<i64> { Ok(client.query_one(sql, &[]).await?.get(0)) };
-    let most = lanes("SELECT last_value FROM most").await.unwrap();
+    let lanes = async |sql: &str| -> anyhow::Result<i64> { client.one(sql).await };
+    let most = lanes("SELECT last_value FROM most").await?;
     assert!(most > 128, "it knew many: {most}");
     eventually(SOON, "few are known", async || {
         if lanes("SELECT count(*) FROM posthaste.lane").await? > 32 {
             return Ok(false);
         }
         // Enqueues a job so that a worker claims.
-        client
-            .batch_execute("SELECT posthaste.enqueue('n')")
-            .await?;
+        client.run("SELECT posthaste.enqueue('n')").await?;
         Ok(lanes("SELECT last_value FROM lanes").await? <= 32)
     })
-    .await
-    .unwrap();
+    .await?;
     // They are found again.
     let again = "SELECT posthaste.enqueue('n', priority => g) FROM generate_series(1, 160, 30) g";
-    client.batch_execute(again).await.unwrap();
+    client.run(again).await?;
     all_done(&client).await;
-    worker.stop().await.unwrap();
+    worker.stop().await?;
+    Ok(())
 }
 
 /// Each of these leaves a dead row in pg_class, which a pinned horizon keeps.

@@ -6,7 +6,7 @@ mod stepped;
 use std::sync::atomic::Ordering;
 
 use posthaste::{check_schema, migrate, migrations_sql_after};
-use posthaste_testkit::{PgVersion, TestDb};
+use posthaste_testkit::{PgVersion, Sql as _, TestDb};
 use tokio_postgres::Client;
 
 use crate::support::{all_done, counting, database};
@@ -69,7 +69,7 @@ async fn functions_of_an_older_version_are_replaced() {
     let bit = "SELECT posthaste.listener_bit('')";
     let broken = "CREATE OR REPLACE FUNCTION posthaste.listener_bit(queue text) RETURNS bigint
                   LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT 0::bigint'";
-    client.batch_execute(broken).await.unwrap();
+    client.run(broken).await.unwrap();
     noted(&client, "functions", &version(-1, 0)).await;
     let message = check_schema(&client).await.unwrap_err().to_string();
     assert!(message.contains("older than this program"), "{message}");
@@ -77,8 +77,8 @@ async fn functions_of_an_older_version_are_replaced() {
     let applied = migrate(&mut client).await.unwrap().applied;
     assert_eq!(applied, ["functions"]);
     check_schema(&client).await.unwrap();
-    let row = client.query_one(bit, &[]).await.unwrap();
-    assert_eq!(row.get::<_, i64>(0), 2);
+    let row = client.one::<i64>(bit).await.unwrap();
+    assert_eq!(row, 2);
     assert!(migrate(&mut client).await.unwrap().applied.is_empty());
 }
 
@@ -103,7 +103,7 @@ async fn rejects_steps_whose_text_changed() {
 async fn rejects_prerelease_schema_ledgers() {
     let (_db, mut client) = database_and_client().await;
     let before = "ALTER TABLE posthaste.migration DROP COLUMN version";
-    client.batch_execute(before).await.unwrap();
+    client.run(before).await.unwrap();
     let message = refused(&mut client).await;
     assert!(message.contains("never released"), "{message}");
 }
@@ -119,7 +119,7 @@ async fn printed_steps_apply_on_top_of_the_previous_ones() {
         let off = "set_config('check_function_bodies', 'off', v_local)";
         let checked = printed.replace(off, &off.replace("'off'", "'on'"));
         assert_ne!(checked, printed);
-        client.batch_execute(&checked).await.unwrap();
+        client.run(&checked).await.unwrap();
         check_schema(&client).await.unwrap();
     }
 }

@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use posthaste::{Config, NewJob, Outcome, WorkerHandle, enqueue, enqueue_copy};
-use posthaste_testkit::{PgVersion, TestDb, eventually};
+use posthaste_testkit::{PgVersion, Sql as _, TestDb, TestResult, eventually};
 use serde_json::json;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio_postgres::{AsyncMessage, Client, NoTls};
 
-use crate::support::{SOON, all_done, database, number, quick, telling, worker};
+use crate::support::{SOON, all_done, connected, database, number, quick, telling, worker};
 
 /// The `application_name` of a worker's listening connection.
 const LISTENER: &str = "listener";
@@ -54,7 +54,7 @@ const ENQUEUE: &str = "SELECT posthaste.enqueue('a')";
 
 /// Runs a statement and waits until its job starts.
 async fn starts(client: &Client, statement: &str, jobs: &mut UnboundedReceiver<()>) {
-    client.batch_execute(statement).await.unwrap();
+    client.run(statement).await.unwrap();
     started(jobs).await;
 }
 
@@ -75,7 +75,7 @@ async fn listener(db: &TestDb) -> (Client, UnboundedReceiver<(String, String)>) 
         }
     });
     client
-        .batch_execute("LISTEN posthaste; LISTEN posthaste_rest")
+        .run("LISTEN posthaste; LISTEN posthaste_rest")
         .await
         .unwrap();
     (client, incoming)
@@ -89,7 +89,7 @@ async fn blind(version: PgVersion) -> TestDb {
     let sql = "CREATE OR REPLACE FUNCTION posthaste.queues_with_work(p_queues text[])
         RETURNS TABLE (queue text, priority integer)
         LANGUAGE sql AS 'SELECT NULL::text, NULL::integer WHERE false'";
-    client.batch_execute(sql).await.unwrap();
+    client.run(sql).await.unwrap();
     db
 }
 
@@ -135,23 +135,17 @@ async fn sleeping_workers_are_woken_despite_rollbacks_and_open_transactions() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_notifier_reconnects_after_a_lost_connection() {
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
+async fn the_notifier_reconnects_after_a_lost_connection() -> TestResult {
+    let (db, client) = connected(PgVersion::any()).await?;
     let (worker, mut jobs) = sleeper(&db, NEVER).await;
     let listeners = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() \
                      AND application_name = $1";
     for _ in 0..3 {
         all_asleep(&client).await;
-        let pid: i32 = client
-            .query_one(listeners, &[&LISTENER])
-            .await
-            .unwrap()
-            .get(0);
+        let pid: i32 = client.one_with(listeners, &[&LISTENER]).await?;
         client
             .execute("SELECT pg_terminate_backend($1, 10000)", &[&pid])
-            .await
-            .unwrap();
+            .await?;
         // No worker is notified of this job, so the worker itself has turned notifications on again
         // below.
         let missed = "SELECT setval('posthaste.flags', 0); SELECT posthaste.enqueue('a')";
@@ -159,7 +153,8 @@ async fn the_notifier_reconnects_after_a_lost_connection() {
         all_asleep(&client).await;
         starts(&client, ENQUEUE, &mut jobs).await;
     }
-    worker.stop().await.unwrap();
+    worker.stop().await?;
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -170,7 +165,7 @@ async fn each_job_wakes_one_of_two_idle_workers() {
     let (second, mut of_second) = sleeper(&db, NEVER).await;
     all_asleep(&client).await;
     for _ in 0..20 {
-        client.batch_execute(ENQUEUE).await.unwrap();
+        client.run(ENQUEUE).await.unwrap();
         tokio::select! { () = started(&mut of_first) => {}, () = started(&mut of_second) => {} }
     }
     all_done(&client).await;
@@ -205,14 +200,14 @@ async fn enqueues_do_not_notify_without_a_listener() {
             "SELECT posthaste.notify_on(-1 & ~(1::bigint << 63), '1 h'); \
              SET posthaste.notify = off",
         ] {
-            client.batch_execute(state).await.unwrap();
-            client.batch_execute(every_way).await.unwrap();
+            client.run(state).await.unwrap();
+            client.run(every_way).await.unwrap();
             if !state.ends_with("off") {
                 enqueue(&pooled, &job).await.unwrap();
             }
         }
         client
-            .batch_execute("RESET posthaste.notify; NOTIFY posthaste, 'the end'")
+            .run("RESET posthaste.notify; NOTIFY posthaste, 'the end'")
             .await
             .unwrap();
         let mut received = Vec::new();
@@ -227,7 +222,7 @@ async fn enqueues_do_not_notify_without_a_listener() {
         assert_eq!(received.len(), 1, "{} {received:?}", version.name());
         // The same statements notify when a worker sleeps: each transaction once for the queue and
         // once for the leader.
-        client.batch_execute(every_way).await.unwrap();
+        client.run(every_way).await.unwrap();
         enqueue(&pooled, &job).await.unwrap();
         let mut queues = std::collections::BTreeSet::new();
         for _ in 0..3 {
@@ -263,7 +258,7 @@ async fn notifications_turn_off_under_load_and_on_again_after_it() {
     let producers = futures_util::future::join_all((0..4).map(|_| async {
         let client = db.client().await.unwrap();
         loop {
-            client.batch_execute(ENQUEUE).await.unwrap();
+            client.run(ENQUEUE).await.unwrap();
             sent.fetch_add(1, Ordering::SeqCst);
         }
     }));
@@ -289,10 +284,9 @@ async fn notifications_turn_off_under_load_and_on_again_after_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sessions_with_notifications_off_may_prepare_transactions() {
+async fn sessions_with_notifications_off_may_prepare_transactions() -> TestResult {
     for version in PgVersion::tried() {
-        let db = database(version).await;
-        let client = db.client().await.unwrap();
+        let (db, client) = connected(version).await?;
         let (worker, mut jobs) = sleeper(&db, Duration::from_millis(20)).await;
         all_asleep(&client).await;
         let refused = client
@@ -300,29 +294,28 @@ async fn sessions_with_notifications_off_may_prepare_transactions() {
             .await
             .unwrap_err();
         assert_eq!(refused.code().map(|code| code.code()), Some("0A000"));
-        client.batch_execute("ROLLBACK").await.unwrap();
+        client.run("ROLLBACK").await?;
         for way in [
             "SELECT posthaste.enqueue('a')",
             "INSERT INTO posthaste.job (name) VALUES ('a')",
             "SELECT posthaste.enqueue('a', scheduled_at => clock_timestamp() + interval '20 ms')",
         ] {
             client
-                .batch_execute(&format!(
+                .run(&format!(
                     "BEGIN; SET LOCAL posthaste.notify = off; {way}; PREPARE TRANSACTION 'still \
                      {}'",
                     db.name()
                 ))
-                .await
-                .unwrap();
+                .await?;
             client
-                .batch_execute(&format!("COMMIT PREPARED 'still {}'", db.name()))
-                .await
-                .unwrap();
+                .run(&format!("COMMIT PREPARED 'still {}'", db.name()))
+                .await?;
             started(&mut jobs).await;
         }
         all_done(&client).await;
-        worker.stop().await.unwrap();
+        worker.stop().await?;
     }
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -330,7 +323,7 @@ async fn an_uncommitted_first_route_blocks_nobody() {
     let db = database(PgVersion::any()).await;
     let mut other = db.client().await.unwrap();
     let open = other.transaction().await.unwrap();
-    open.batch_execute("INSERT INTO posthaste.route (pattern, queue) VALUES ('b', 'b')")
+    open.run("INSERT INTO posthaste.route (pattern, queue) VALUES ('b', 'b')")
         .await
         .unwrap();
     let client = db.client().await.unwrap();
@@ -343,37 +336,36 @@ async fn an_uncommitted_first_route_blocks_nobody() {
     open.commit().await.unwrap();
     all_asleep(&client).await;
     let route = "SELECT posthaste.route_of('b') || (pg_sequence_last_value('posthaste.flags') & 1)";
-    let route: String = client.query_one(route, &[]).await.unwrap().get(0);
+    let route: String = client.one(route).await.unwrap();
     assert_eq!(route, "b1", "turning them on leaves the other flags alone");
     all_done(&client).await;
     worker.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn workers_poll_when_listen_fails() {
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
+async fn workers_poll_when_listen_fails() -> TestResult {
+    let (db, client) = connected(PgVersion::any()).await?;
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let mut unreachable: tokio_postgres::Config = db.url().parse().unwrap();
+    let mut unreachable: tokio_postgres::Config = db.url().parse()?;
     unreachable.port(nobody.local_addr().unwrap().port());
     drop(nobody);
-    let worker = worker(&db.pool(2).unwrap())
+    let worker = worker(&db.pool(2)?)
         .notifier(unreachable, NoTls)
         .queue("default", 4)
         .handler("*", |_, _| async { Ok(Outcome::Done) })
         .start()
-        .await
-        .unwrap();
+        .await?;
     for statement in [
         "SELECT posthaste.enqueue('a')",
         "SELECT posthaste.enqueue('a', priority => 42)",
         "SELECT posthaste.enqueue('a', scheduled_at => clock_timestamp() + interval '50 ms')",
     ] {
-        client.batch_execute(statement).await.unwrap();
+        client.run(statement).await?;
         all_done(&client).await;
     }
     assert_eq!(notified(&client).await, 0);
-    worker.stop().await.unwrap();
+    worker.stop().await?;
+    Ok(())
 }
 
 #[tokio::test]
@@ -384,11 +376,11 @@ async fn the_promoter_sleeps_until_the_next_job_is_due() {
         let milliseconds = async || -> Option<i64> {
             let sql = "SELECT (extract(epoch FROM posthaste.time_until_due(interval '10 s')) \
                          * 1000)::bigint";
-            client.query_one(sql, &[]).await.unwrap().get(0)
+            client.one(sql).await.unwrap()
         };
         assert_eq!(milliseconds().await, None);
         let later = "SELECT posthaste.enqueue('x', scheduled_at => now() + interval '5 s')";
-        client.batch_execute(later).await.unwrap();
+        client.run(later).await.unwrap();
         let due = milliseconds().await.expect("it is due within ten seconds");
         assert!((1..=5000).contains(&due), "{due}");
     }

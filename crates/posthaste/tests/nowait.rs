@@ -1,7 +1,7 @@
 //! Unique keys without waiting: a conflict with an open transaction is reported at once.
 
 use posthaste::{JobId, NewJob, enqueue, enqueue_nowait};
-use posthaste_testkit::{PgVersion, eventually};
+use posthaste_testkit::{PgVersion, Sql as _, TestResult, eventually};
 use serde_json::json;
 use tokio_postgres::{Client, IsolationLevel, Transaction};
 
@@ -22,7 +22,7 @@ async fn at_once(tx: &Transaction<'_>, key: &str) -> Result<Option<JobId>, posth
 async fn begin(client: &mut Client, level: IsolationLevel) -> Transaction<'_> {
     let tx = client.build_transaction().isolation_level(level);
     let tx = tx.start().await.unwrap();
-    tx.batch_execute("SELECT FROM posthaste.job").await.unwrap();
+    tx.run("SELECT FROM posthaste.job").await.unwrap();
     tx
 }
 
@@ -88,22 +88,22 @@ async fn nowait_does_not_affect_jobs_without_a_key() {
     let plain = NewJob::new("n", &json!({})).unwrap();
     assert!(enqueue_nowait(&client, &plain).await.unwrap().is_some());
     let sql = "SELECT posthaste.enqueue_nowait('n', queue => 'q', unique_key => 'k')";
-    let id: Option<i64> = client.query_one(sql, &[]).await.unwrap().get(0);
+    let id: Option<i64> = client.one(sql).await.unwrap();
     assert_eq!((id.is_some(), unfinished(&client).await), (true, 2));
 }
 
 #[tokio::test]
-async fn nowait_enqueues_succeed_beside_a_locked_segment() {
+async fn nowait_enqueues_succeed_beside_a_locked_segment() -> TestResult {
     for version in PgVersion::tried() {
         let db = database(version).await;
-        let (mut caller, other) = (db.client().await.unwrap(), db.client().await.unwrap());
-        let watch = db.client().await.unwrap();
+        let (mut caller, other) = (db.client().await?, db.client().await?);
+        let watch = db.client().await?;
         let segment = "SELECT pg_advisory_lock(1885893473, \
                        posthaste.position('posthaste.ready_current')::integer)";
         for key in [None, Some("k")] {
-            other.batch_execute(segment).await.unwrap();
-            let tx = caller.transaction().await.unwrap();
-            let mut job = NewJob::new("n", &json!({})).unwrap();
+            other.run(segment).await?;
+            let tx = caller.transaction().await?;
+            let mut job = NewJob::new("n", &json!({}))?;
             if let Some(key) = key {
                 job = job.unique_key(key);
             }
@@ -114,19 +114,17 @@ async fn nowait_enqueues_succeed_beside_a_locked_segment() {
                                    AND NOT granted AND classid = 1885893473 AND database = \
                                      (SELECT oid FROM pg_database \
                                        WHERE datname = current_database())";
-                    Ok(watch.query_one(waiting, &[]).await?.get::<_, i64>(0) == 1)
+                    Ok(watch.one::<i64>(waiting).await? == 1)
                 })
                 .await
                 .unwrap();
-                other
-                    .batch_execute("SELECT pg_advisory_unlock_all()")
-                    .await
-                    .unwrap();
+                other.run("SELECT pg_advisory_unlock_all()").await.unwrap();
             };
             let (id, ()) = tokio::join!(enqueues, lets_go);
             assert!(id.unwrap().is_some(), "{key:?}");
-            tx.commit().await.unwrap();
+            tx.commit().await?;
         }
         assert_eq!(unfinished(&watch).await, 2);
     }
+    Ok(())
 }

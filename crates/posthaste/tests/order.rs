@@ -8,10 +8,13 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::support::{SOON, all_done, count, database, quick, quick_queue, unfinished, worker};
 use posthaste::{NewJob, Outcome, QueueConfig, WorkerHandle, enqueue, enqueue_many};
-use posthaste_testkit::{PgVersion, TestDb, eventually};
+use posthaste_testkit::{PgVersion, Sql as _, TestDb, TestResult, eventually};
 use without_workers::Store;
+
+use crate::support::{
+    SOON, all_done, connected, count, database, quick, quick_queue, unfinished, worker,
+};
 
 /// What handlers observed: for each key the numbers of its jobs in the order in which they ended,
 /// and that two jobs of a key never ran at once.
@@ -90,58 +93,52 @@ fn job(key: &str, n: i64) -> NewJob {
 }
 
 #[tokio::test]
-async fn ordered_jobs_run_one_at_a_time_per_key_in_enqueue_order() {
+async fn ordered_jobs_run_one_at_a_time_per_key_in_enqueue_order() -> TestResult {
     for version in PgVersion::tried() {
-        let db = database(version).await;
-        let client = db.client().await.unwrap();
+        let (db, client) = connected(version).await?;
         let seen = Seen::default();
         let workers = workers(&db, &seen).await;
         // One by one and in bulk, in two queues and many priorities, by function and by view, with
         // a rolled-back job in between.
         for n in (0..20).step_by(4) {
             for key in ["a", "b", "c"] {
-                enqueue(&client, &job(key, n).priority((n % 3) as i32))
-                    .await
-                    .unwrap();
-                enqueue(&client, &job(key, n + 1).queue("mail"))
-                    .await
-                    .unwrap();
+                enqueue(&client, &job(key, n).priority((n % 3) as i32)).await?;
+                enqueue(&client, &job(key, n + 1).queue("mail")).await?;
                 client
                     .execute(
                         "INSERT INTO posthaste.job (name, kwargs, ordering_key, priority) \
                          VALUES ('x', jsonb_build_object('n', $1::bigint), $2, 5)",
                         &[&(n + 2), &key],
                     )
-                    .await
-                    .unwrap();
+                    .await?;
                 client
-                    .batch_execute(&format!(
+                    .run(&format!(
                         "BEGIN; SELECT posthaste.enqueue('x', '{{\"n\": -1}}', ordering_key => \
                          '{key}'); ROLLBACK"
                     ))
-                    .await
-                    .unwrap();
-                enqueue_many(&client, &[job(key, n + 3)]).await.unwrap();
+                    .await?;
+                enqueue_many(&client, &[job(key, n + 3)]).await?;
             }
         }
         let bulk: Vec<NewJob> = (0..30).map(|n| job("bulk", n)).collect();
-        enqueue_many(&client, &bulk).await.unwrap();
+        enqueue_many(&client, &bulk).await?;
         all_done(&client).await;
         for key in ["a", "b", "c"] {
             assert_eq!(seen.of(key), (0..20).collect::<Vec<_>>(), "{key}");
         }
         assert_eq!(seen.of("bulk"), (0..30).collect::<Vec<_>>());
         for worker in workers {
-            worker.stop().await.unwrap();
+            worker.stop().await?;
         }
     }
+    Ok(())
 }
 
 #[tokio::test]
-async fn ordering_keys_stay_taken_across_retries() {
+async fn ordering_keys_stay_taken_across_retries() -> TestResult {
     for version in PgVersion::tried() {
         let db = database(version).await;
-        let store = Store::new(db.client().await.unwrap()).await;
+        let store = Store::new(db.client().await?).await;
         let first = store.enqueue(1).await;
         let second = store.enqueue(2).await;
         let third = store.enqueue(3).await;
@@ -164,8 +161,7 @@ async fn ordering_keys_stay_taken_across_retries() {
                 "SELECT posthaste.confirm(posthaste.delivery_id($1))",
                 &[&first],
             )
-            .await
-            .unwrap();
+            .await?;
         store.turns().await;
         let job = store.claim().await.expect("the second");
         assert_eq!(job.id, second);
@@ -174,23 +170,17 @@ async fn ordering_keys_stay_taken_across_retries() {
         // The dead one goes behind all others of its key.
         let fourth = store.enqueue(4).await;
         store.turns().await;
-        store
-            .client
-            .execute("SELECT posthaste.redrive()", &[])
-            .await
-            .unwrap();
+        store.client.run("SELECT posthaste.redrive()").await?;
         store.nobody().await;
         store
             .client
             .execute("SELECT posthaste.cancel($1)", &[&third])
-            .await
-            .unwrap();
+            .await?;
         store.nobody().await;
         let states = store
             .client
             .query("SELECT id, state FROM posthaste.job ORDER BY id", &[])
-            .await
-            .unwrap();
+            .await?;
         let states: Vec<(i64, String)> = states.iter().map(|r| (r.get(0), r.get(1))).collect();
         let expected = [
             (second, "blocked".to_owned()),
@@ -199,13 +189,14 @@ async fn ordering_keys_stay_taken_across_retries() {
         ];
         assert_eq!(states, expected);
     }
+    Ok(())
 }
 
 #[tokio::test]
-async fn cancelled_and_expired_jobs_are_skipped_in_order() {
+async fn cancelled_and_expired_jobs_are_skipped_in_order() -> TestResult {
     for version in PgVersion::tried() {
         let db = database(version).await;
-        let store = Store::new(db.client().await.unwrap()).await;
+        let store = Store::new(db.client().await?).await;
         let first = store.enqueue(1).await;
         let cancelled = store.enqueue(2).await;
         let expired = store
@@ -221,21 +212,20 @@ async fn cancelled_and_expired_jobs_are_skipped_in_order() {
         store
             .client
             .execute("SELECT posthaste.cancel($1)", &[&cancelled])
-            .await
-            .unwrap();
+            .await?;
         eventually(SOON, "the blocked one expires", async || {
             let sql = "SELECT sum(posthaste.expire(s, 10))::bigint FROM generate_series(0, 7) s";
             store.number(sql).await;
             Ok(count(&store.client, "expired").await == 1
                 && store.number("SELECT count(*) FROM posthaste.dead").await == 2)
         })
-        .await
-        .unwrap();
+        .await?;
         store.nobody().await;
         store.settle(&job, 0).await;
         assert_eq!(store.next().await, last);
         assert!(expired < last);
     }
+    Ok(())
 }
 
 #[tokio::test]
@@ -257,7 +247,7 @@ async fn scheduled_ordered_jobs_take_their_turn_when_due() {
     eventually(SOON, "it is promoted", async || {
         store
             .client
-            .execute("SELECT posthaste.publish_horizon()", &[])
+            .run("SELECT posthaste.publish_horizon()")
             .await?;
         let promoted = store.number("SELECT posthaste.promote(10, false)").await;
         Ok(promoted == 1)
@@ -285,10 +275,9 @@ async fn ordering_survives_truncated_slots() {
             // While it runs, its scheduled segment is left and emptied: 10 spent rows are enough.
             let state = store
                 .client
-                .query_one("SELECT o_state FROM posthaste.tidy_scheduled(10)", &[])
+                .one::<String>("SELECT o_state FROM posthaste.tidy_scheduled(10)")
                 .await
-                .unwrap()
-                .get::<_, String>(0);
+                .unwrap();
             truncated += usize::from(state == "truncated");
             store.number("SELECT posthaste.promote(7, true)").await;
             store.nobody().await;
@@ -352,9 +341,8 @@ async fn jobs_of_a_dead_worker_keep_their_turn() {
 }
 
 #[tokio::test]
-async fn rejects_empty_or_oversized_ordering_keys() {
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
+async fn rejects_empty_or_oversized_ordering_keys() -> TestResult {
+    let (_db, client) = connected(PgVersion::any()).await?;
     for sql in [
         "SELECT posthaste.enqueue('x', ordering_key => '')",
         "SELECT posthaste.enqueue('x', ordering_key => repeat('k', 1025))",
@@ -364,11 +352,10 @@ async fn rejects_empty_or_oversized_ordering_keys() {
         let error = error.as_db_error().expect("an answer").message().to_owned();
         assert!(error.contains("ordering_key"), "{error}");
     }
-    let refused = NewJob::new("x", &serde_json::json!({}))
-        .unwrap()
-        .ordering_key("");
+    let refused = NewJob::new("x", &serde_json::json!({}))?.ordering_key("");
     let error = enqueue(&client, &refused).await.unwrap_err().to_string();
     assert!(error.contains("ordering_key"), "{error}");
+    Ok(())
 }
 
 /// The leader may be late: it died, or a crash of the server lost its progress.

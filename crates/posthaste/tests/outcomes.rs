@@ -10,11 +10,11 @@ use posthaste::{
     Context, Error, HandlerResult, Job, JobArgs, NewJob, Outcome, QueueConfig, RetryLater, Worker,
     enqueue,
 };
-use posthaste_testkit::{PgVersion, eventually};
+use posthaste_testkit::{PgVersion, Sql as _, TestResult, eventually};
 use serde_json::json;
 use tokio_postgres::{Client, NoTls};
 
-use crate::support::{SOON, database, jobs, number, quick_queue, worker};
+use crate::support::{SOON, connected, database, jobs, number, quick_queue, worker};
 
 /// The log of this thread.
 #[derive(Clone, Default)]
@@ -72,13 +72,12 @@ async fn last_error(client: &Client, name: &str) -> String {
 }
 
 #[tokio::test]
-async fn each_run_has_a_span_with_handler_logs_and_outcome() {
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
+async fn each_run_has_a_span_with_handler_logs_and_outcome() -> TestResult {
+    let (db, client) = connected(PgVersion::any()).await?;
     let log = Log::default();
     let _logged = tracing::subscriber::set_default(log.subscriber());
     put(&client, "spanned", 1).await;
-    let running = worker(&db.pool(2).unwrap())
+    let running = worker(&db.pool(2)?)
         .queue("default", 2)
         .handler("spanned", async |_, _| {
             tracing::info!("the handler is at work");
@@ -86,10 +85,9 @@ async fn each_run_has_a_span_with_handler_logs_and_outcome() {
             Err("no luck".into())
         })
         .start()
-        .await
-        .unwrap();
+        .await?;
     last_error(&client, "spanned").await;
-    running.stop().await.unwrap();
+    running.stop().await?;
     let lines = log.of("spanned");
     for expected_text in ["the handler is at work", "a job is dead"] {
         let line = lines
@@ -100,11 +98,12 @@ async fn each_run_has_a_span_with_handler_logs_and_outcome() {
         let within = r#" name="spanned" queue="default" attempt=1}: "#;
         assert!(span.contains(within), "{line}");
     }
+    Ok(())
 }
 
 /// The handlers run on the thread of the test, whose log is collected.
 #[tokio::test]
-async fn outcome_log_lines_name_the_job_and_hide_arguments() {
+async fn outcome_log_lines_name_the_job_and_hide_arguments() -> TestResult {
     #[derive(serde::Deserialize, serde::Serialize)]
     struct Number {
         n: u32,
@@ -112,11 +111,10 @@ async fn outcome_log_lines_name_the_job_and_hide_arguments() {
     impl JobArgs for Number {
         const NAME: &'static str = "typed";
     }
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
+    let (db, client) = connected(PgVersion::any()).await?;
     let log = Log::default();
     let _logged = tracing::subscriber::set_default(log.subscriber());
-    let worker = worker(&db.pool(4).unwrap())
+    let worker = worker(&db.pool(4)?)
         .queue_config(quick_queue())
         .handler("again", async |_, job| match job.attempt {
             1 => Err(anyhow!("a cause").context("a failure").into()),
@@ -133,8 +131,7 @@ async fn outcome_log_lines_name_the_job_and_hide_arguments() {
         })
         .job(async |_, number: Number| Err::<(), _>(format!("{} is a number", number.n)))
         .start()
-        .await
-        .unwrap();
+        .await?;
     for (name, most) in [
         ("again", 3),
         ("hopeless", 2),
@@ -150,8 +147,7 @@ async fn outcome_log_lines_name_the_job_and_hide_arguments() {
                     'retrying')";
         Ok(number(&client, open).await == 0 && !log.of("later").is_empty())
     })
-    .await
-    .unwrap();
+    .await?;
     for (name, expected) in [
         (
             "again",
@@ -187,16 +183,16 @@ async fn outcome_log_lines_name_the_job_and_hide_arguments() {
     }
     let kept = last_error(&client, "typed").await;
     assert!(kept.starts_with("kwargs.n: "), "{kept}");
-    worker.stop().await.unwrap();
+    worker.stop().await?;
+    Ok(())
 }
 
 #[tokio::test]
-async fn the_stored_error_includes_every_cause() {
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
-    let pool = db.pool(2).unwrap();
+async fn the_stored_error_includes_every_cause() -> TestResult {
+    let (db, client) = connected(PgVersion::any()).await?;
+    let pool = db.pool(2)?;
     let absent = absent(db.url());
-    let worker = worker(&db.pool(4).unwrap())
+    let worker = worker(&db.pool(4)?)
         .queue_config(quick_queue())
         .handler("anyhow", async |_, _| {
             let full: anyhow::Result<()> = Err(anyhow!("the disk is full"));
@@ -206,10 +202,7 @@ async fn the_stored_error_includes_every_cause() {
         .handler("postgres", move |_, _| {
             let pool = pool.clone();
             async move {
-                pool.get()
-                    .await?
-                    .batch_execute("SELECT FROM absent")
-                    .await?;
+                pool.get().await?.run("SELECT FROM absent").await?;
                 Ok(Outcome::Done)
             }
         })
@@ -221,8 +214,7 @@ async fn the_stored_error_includes_every_cause() {
             }
         })
         .start()
-        .await
-        .unwrap();
+        .await?;
     let missing = "relation \"absent\" does not exist (42P01)";
     let pool =
         "Error occurred while creating a new object: database \"absent\" does not exist (3D000)";
@@ -234,7 +226,8 @@ async fn the_stored_error_includes_every_cause() {
         put(&client, name, 1).await;
         assert_eq!(last_error(&client, name).await, error);
     }
-    worker.stop().await.unwrap();
+    worker.stop().await?;
+    Ok(())
 }
 
 /// Creates a pool for a database that does not exist.
@@ -300,11 +293,10 @@ async fn rejects_two_handlers_of_one_name() {
 }
 
 #[tokio::test]
-async fn counters_distinguish_unserved_queues_from_busy_ones() {
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
+async fn counters_distinguish_unserved_queues_from_busy_ones() -> TestResult {
+    let (db, client) = connected(PgVersion::any()).await?;
     let (release, released) = tokio::sync::watch::channel(false);
-    let worker = worker(&db.pool(4).unwrap())
+    let worker = worker(&db.pool(4)?)
         .queue_config(QueueConfig::new("default", 1))
         .handler("*", move |_, _| {
             let mut released = released.clone();
@@ -314,25 +306,24 @@ async fn counters_distinguish_unserved_queues_from_busy_ones() {
             }
         })
         .start()
-        .await
-        .unwrap();
+        .await?;
     for _ in 0..20 {
         put(&client, "slow", 1).await;
     }
-    let mistyped = NewJob::new("letter", &json!({})).unwrap().queue("mial");
-    enqueue(&client, &mistyped).await.unwrap();
+    let mistyped = NewJob::new("letter", &json!({}))?.queue("mial");
+    enqueue(&client, &mistyped).await?;
     eventually(SOON, "the worker is known", async || {
         let known = "SELECT count(*) FROM posthaste.worker WHERE queues = '{default}'";
         Ok(number(&client, known).await == 1)
     })
-    .await
-    .unwrap();
-    let oldest = jobs(&client).counters().await.unwrap().oldest;
+    .await?;
+    let oldest = jobs(&client).counters().await?.oldest;
     let message: Vec<(&str, bool)> = oldest
         .iter()
         .map(|one| (one.queue.as_str(), one.is_worked))
         .collect();
     assert_eq!(message, [("default", true), ("mial", false)]);
     release.send_replace(true);
-    worker.stop().await.unwrap();
+    worker.stop().await?;
+    Ok(())
 }

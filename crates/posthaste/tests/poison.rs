@@ -8,12 +8,12 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use posthaste::{Backoff, JobArgs, Outcome, QueueConfig};
-use posthaste_testkit::{Child, PgVersion, TestDb, connect, eventually};
+use posthaste_testkit::{Child, PgVersion, Sql as _, TestDb, TestResult, connect, eventually};
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Runtime;
 use tokio_postgres::Client;
 
-use crate::support::{SOON, count, database, unfinished, worker};
+use crate::support::{SOON, connected, count, database, unfinished, worker};
 
 const QUICK: Backoff = Backoff {
     base: Duration::from_millis(20),
@@ -45,10 +45,7 @@ async fn assert_only_poison_died(client: &Client, poison: &str, attempts: i32) {
         Duration::from_secs(60),
         "the innocent are done and the poison is dead",
         async || {
-            let dead: i64 = client
-                .query_one("SELECT count(*) FROM posthaste.dead", &[])
-                .await?
-                .get(0);
+            let dead: i64 = client.one("SELECT count(*) FROM posthaste.dead").await?;
             Ok(dead == 1 && unfinished(client).await == 1)
         },
     )
@@ -158,7 +155,7 @@ async fn survives(name: &'static str) {
     assert_eq!(i64::try_from(good), Ok(INNOCENT), "each innocent job once");
     if name.contains("panic") {
         let error = "SELECT last_error FROM posthaste.dead";
-        let error: String = client.query_one(error, &[]).await.unwrap().get(0);
+        let error: String = client.one(error).await.unwrap();
         assert!(error.starts_with("panicked: poison"), "{error}");
     }
     drop(enough);
@@ -196,21 +193,17 @@ async fn an_endless_loop_blocks_a_thread_and_costs_only_its_own_attempts() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_job_that_aborts_its_process_is_isolated_and_spares_the_others() {
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
+async fn a_job_that_aborts_its_process_is_isolated_and_spares_the_others() -> TestResult {
+    let (db, client) = connected(PgVersion::any()).await?;
     enqueue_around(&client, "abort").await;
     let done = async || {
-        let dead: i64 = client
-            .query_one("SELECT count(*) FROM posthaste.dead", &[])
-            .await?
-            .get(0);
+        let dead: i64 = client.one("SELECT count(*) FROM posthaste.dead").await?;
         anyhow::Ok(dead == 1 && unfinished(&client).await == 1)
     };
     let mut kills = 0;
     let mut process = start_process(&db);
     let deadline = std::time::Instant::now() + Duration::from_secs(90);
-    while !done().await.unwrap() {
+    while !done().await? {
         assert!(
             std::time::Instant::now() < deadline,
             "not done after {kills} kills"
@@ -227,21 +220,16 @@ async fn a_job_that_aborts_its_process_is_isolated_and_spares_the_others() {
         "once among others, which counts as no attempt, then alone for each attempt"
     );
     let counted: i64 = client
-        .query_one(
-            "SELECT count(*) FROM poison_log WHERE attempt > 1 AND name = 'good'",
-            &[],
-        )
-        .await
-        .unwrap()
-        .get(0);
+        .one("SELECT count(*) FROM poison_log WHERE attempt > 1 AND name = 'good'")
+        .await?;
     assert_eq!(counted, 0, "no attempt of an innocent job was counted");
     posthaste_testkit::ran::count("aborts", kills);
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_quarantined_job_at_startup_kills_no_waiting_jobs() {
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
+async fn a_quarantined_job_at_startup_kills_no_waiting_jobs() -> TestResult {
+    let (db, client) = connected(PgVersion::any()).await?;
     // Separate transactions: a claim sees what others have committed.
     for step in [
         "INSERT INTO posthaste.job (name, max_attempts) VALUES ('abort', 3)",
@@ -249,18 +237,17 @@ async fn a_quarantined_job_at_startup_kills_no_waiting_jobs() {
         "SELECT posthaste.claim('default', '{0}', max(id), gen_random_uuid(), 10, 1000000) \
          FROM posthaste.worker",
     ] {
-        client.batch_execute(step).await.unwrap();
+        client.run(step).await?;
     }
     let waiting = "INSERT INTO posthaste.job (name) SELECT 'good' FROM generate_series(1, $1)";
     for run in 0..3 {
         rescue_the_dead(&client).await;
         eventually(SOON, "the poison is due", async || {
             let due = "SELECT count(*) FROM posthaste.quarantine_queues()";
-            Ok(client.query_one(due, &[]).await?.get::<_, i64>(0) == 1)
+            Ok(client.one::<i64>(due).await? == 1)
         })
-        .await
-        .unwrap();
-        client.execute(waiting, &[&WAITING]).await.unwrap();
+        .await?;
+        client.execute(waiting, &[&WAITING]).await?;
         let mut process = start_process(&db);
         let ended = process.exit(SOON).await;
         assert!(ended.is_ok(), "the poison did not strike in run {run}");
@@ -274,13 +261,13 @@ async fn a_quarantined_job_at_startup_kills_no_waiting_jobs() {
             "SELECT count(*), count(*) FILTER (WHERE attempt > 1 OR crashes > 0) FROM poison_log",
             &[],
         )
-        .await
-        .unwrap();
+        .await?;
     assert_eq!(
         (row.get::<_, i64>(0), row.get::<_, i64>(1)),
         (3 * i64::from(WAITING), 0),
         "each innocent ran once, none in quarantine"
     );
+    Ok(())
 }
 
 /// Rescues the jobs of processes that are known to be dead, without waiting for their heartbeats.
@@ -312,23 +299,19 @@ fn start_process(db: &TestDb) -> Child {
 /// Not a test: the worker that the test above starts as a separate process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 #[ignore = "a process that another test starts"]
-async fn a_worker_process() {
+async fn a_worker_process() -> TestResult {
     let Ok(url) = std::env::var(WORKER_ENV) else {
-        return;
+        return Ok(());
     };
-    let manager = deadpool_postgres::Manager::new(url.parse().unwrap(), tokio_postgres::NoTls);
+    let manager = deadpool_postgres::Manager::new(url.parse()?, tokio_postgres::NoTls);
     let pool = deadpool_postgres::Pool::builder(manager)
         .max_size(4)
         .build()
         .unwrap();
     pool.get()
-        .await
-        .unwrap()
-        .batch_execute(
-            "CREATE TABLE IF NOT EXISTS poison_log (name text, attempt integer, crashes smallint)",
-        )
-        .await
-        .unwrap();
+        .await?
+        .run("CREATE TABLE IF NOT EXISTS poison_log (name text, attempt integer, crashes smallint)")
+        .await?;
     let log = pool.clone();
     let worker = worker(&pool)
         .queue_config(QueueConfig {
@@ -350,7 +333,7 @@ async fn a_worker_process() {
         })
         .handler("abort", |_, _| async { std::process::abort() })
         .start()
-        .await
-        .unwrap();
-    worker.run_until_signal().await.unwrap();
+        .await?;
+    worker.run_until_signal().await?;
+    Ok(())
 }

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use posthaste::{NewJob, Outcome, Unnamed, enqueue, enqueue_copy, enqueue_many};
-use posthaste_testkit::{Child, PgServer, PgVersion, TestDb, ran};
+use posthaste_testkit::{Child, PgServer, PgVersion, Sql as _, TestDb, ran};
 use serde_json::json;
 use sqlx::Connection;
 
@@ -120,7 +120,7 @@ async fn migrates_and_completes_in_a_transaction_through_pgbouncer() {
     let direct = db.client().await.unwrap();
     let sql = "CREATE TABLE effect (id bigint PRIMARY KEY); SELECT posthaste.enqueue('effect') \
                FROM generate_series(1, 20)";
-    direct.batch_execute(sql).await.unwrap();
+    direct.run(sql).await.unwrap();
     let manager = deadpool_postgres::Manager::new(url.parse().unwrap(), tokio_postgres::NoTls);
     let pool = deadpool_postgres::Pool::builder(manager).build().unwrap();
     let inner = pool.clone();
@@ -131,7 +131,7 @@ async fn migrates_and_completes_in_a_transaction_through_pgbouncer() {
             async move {
                 let mut client = pool.get().await?;
                 let tx = client.transaction().await?;
-                tx.batch_execute(&format!("INSERT INTO effect VALUES ({})", job.id))
+                tx.run(&format!("INSERT INTO effect VALUES ({})", job.id))
                     .await?;
                 context.complete_in(Unnamed(&tx)).await?;
                 tx.commit().await?;
@@ -144,7 +144,7 @@ async fn migrates_and_completes_in_a_transaction_through_pgbouncer() {
     all_done(&direct).await;
     worker.stop().await.unwrap();
     let effects = "SELECT count(*) FROM effect";
-    let effects: i64 = direct.query_one(effects, &[]).await.unwrap().get(0);
+    let effects: i64 = direct.one(effects).await.unwrap();
     assert_eq!((effects, count(&direct, "dead").await), (20, 0));
 }
 

@@ -5,20 +5,21 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use posthaste::{Outcome, QueueConfig};
-use posthaste_testkit::{PgVersion, eventually};
+use posthaste_testkit::{PgVersion, Sql as _, TestResult, eventually};
 use tokio::sync::watch;
 use tokio_postgres::Client;
 
 use crate::stress::store::Store;
-use crate::support::{SOON, all_done, completed_when, count, database, unfinished, worker};
+use crate::support::{
+    SOON, all_done, completed_when, connected, count, database, unfinished_reaches, worker,
+};
 
 /// Longer than quarantined jobs first wait for running jobs.
 const LONG: Duration = Duration::from_secs(13);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn quarantined_jobs_get_a_turn_beside_constantly_long_jobs() {
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
+async fn quarantined_jobs_get_a_turn_beside_constantly_long_jobs() -> TestResult {
+    let (db, client) = connected(PgVersion::any()).await?;
     // Separate transactions: a claim sees what others have committed.
     for step in [
         "INSERT INTO posthaste.job (name) VALUES ('quarantined')",
@@ -27,13 +28,13 @@ async fn quarantined_jobs_get_a_turn_beside_constantly_long_jobs() {
          FROM posthaste.worker",
         "INSERT INTO posthaste.job (name) VALUES ('long')",
     ] {
-        client.batch_execute(step).await.unwrap();
+        client.run(step).await?;
     }
     let running = Arc::new(AtomicI64::new(0));
     let (beside, started) = (Arc::clone(&running), Arc::new(AtomicI64::new(0)));
     let (start, company) = (Arc::clone(&started), Arc::new(AtomicI64::new(-1)));
     let met = Arc::clone(&company);
-    let worker = worker(&db.pool(4).unwrap())
+    let worker = worker(&db.pool(4)?)
         .shutdown_grace(Duration::ZERO)
         .queue_config(QueueConfig {
             timeout: Duration::from_secs(60),
@@ -54,25 +55,22 @@ async fn quarantined_jobs_get_a_turn_beside_constantly_long_jobs() {
             async { Ok(Outcome::Done) }
         })
         .start()
-        .await
-        .unwrap();
+        .await?;
     eventually(LONG, "something runs", async || {
         Ok(count(&client, "running").await == 2)
     })
-    .await
-    .unwrap();
+    .await?;
     client
-        .batch_execute("SELECT posthaste.rescue(min(id), 0) FROM posthaste.worker")
-        .await
-        .unwrap();
+        .run("SELECT posthaste.rescue(min(id), 0) FROM posthaste.worker")
+        .await?;
     // From now on a job that has just begun is always running, unless claims pause.
-    let enqueuer = db.client().await.unwrap();
+    let enqueuer = db.client().await?;
     let steady = tokio::spawn(async move {
         let mut tick = tokio::time::interval(Duration::from_millis(500));
         loop {
             tick.tick().await;
             enqueuer
-                .batch_execute("INSERT INTO posthaste.job (name) VALUES ('long')")
+                .run("INSERT INTO posthaste.job (name) VALUES ('long')")
                 .await
                 .unwrap();
         }
@@ -80,33 +78,31 @@ async fn quarantined_jobs_get_a_turn_beside_constantly_long_jobs() {
     eventually(LONG * 8, "the quarantined job is run", async || {
         Ok(company.load(Ordering::SeqCst) >= 0)
     })
-    .await
-    .unwrap();
+    .await?;
     assert_eq!(company.load(Ordering::SeqCst), 0, "nothing ran beside it");
     let before = started.load(Ordering::SeqCst);
     assert!(before > 10, "others had their turn too: {before} of them");
     eventually(LONG * 4, "others go on afterwards", async || {
         Ok(started.load(Ordering::SeqCst) > before)
     })
-    .await
-    .unwrap();
+    .await?;
     steady.abort();
-    worker.stop().await.unwrap();
+    worker.stop().await?;
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn quarantined_jobs_do_not_wait_for_completions_in_open_transactions() {
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
+async fn quarantined_jobs_do_not_wait_for_completions_in_open_transactions() -> TestResult {
+    let (db, client) = connected(PgVersion::any()).await?;
     quarantine(&client, "default", "quarantined").await;
     // The test decides when the quarantined job is due.
     for step in [
         "UPDATE posthaste.in_flight SET until = 'infinity'",
         "INSERT INTO posthaste.job (name) VALUES ('open')",
     ] {
-        client.batch_execute(step).await.unwrap();
+        client.run(step).await?;
     }
-    let pool = db.pool(4).unwrap();
+    let pool = db.pool(4)?;
     let inner = pool.clone();
     let (release, released) = watch::channel(false);
     let worker = worker(&pool)
@@ -119,8 +115,7 @@ async fn quarantined_jobs_do_not_wait_for_completions_in_open_transactions() {
         })
         .handler("quarantined", |_, _| async { Ok(Outcome::Done) })
         .start()
-        .await
-        .unwrap();
+        .await?;
     eventually(
         SOON,
         "an acknowledgement waits for the transaction",
@@ -128,22 +123,15 @@ async fn quarantined_jobs_do_not_wait_for_completions_in_open_transactions() {
             let waiting = "SELECT count(*) FROM pg_stat_activity
                        WHERE datname = current_database() AND wait_event_type = 'Lock'
                          AND query LIKE '%settle%'";
-            let waiting = client.query_one(waiting, &[]).await?;
-            Ok(waiting.get::<_, i64>(0) > 0)
+            let waiting = client.one::<i64>(waiting).await?;
+            Ok(waiting > 0)
         },
     )
-    .await
-    .unwrap();
+    .await?;
     let due =
         "UPDATE posthaste.in_flight SET until = clock_timestamp() WHERE state = 'quarantined'";
-    assert_eq!(client.execute(due, &[]).await.unwrap(), 1);
-    eventually(
-        SOON,
-        "the quarantined job is run all the same",
-        async || Ok(unfinished(&client).await == 1),
-    )
-    .await
-    .unwrap();
+    assert_eq!(client.execute(due, &[]).await?, 1);
+    unfinished_reaches(&client, 1).await?;
     assert_eq!(
         count(&client, "running").await,
         1,
@@ -151,7 +139,8 @@ async fn quarantined_jobs_do_not_wait_for_completions_in_open_transactions() {
     );
     release.send(true).unwrap();
     all_done(&client).await;
-    worker.stop().await.unwrap();
+    worker.stop().await?;
+    Ok(())
 }
 
 /// The worker that gives a quarantined job back did not see it run alone: it stays quarantined, in
@@ -236,35 +225,29 @@ async fn quarantined_jobs_run_in_id_order_wherever_they_are_stored() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn quarantined_jobs_of_unserved_queues_do_not_block_others() {
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
+async fn quarantined_jobs_of_unserved_queues_do_not_block_others() -> TestResult {
+    let (db, client) = connected(PgVersion::any()).await?;
     quarantine(&client, "audit", "killer").await;
-    let (worker, mut claims) = worker(&db.pool(4).unwrap()).claims(QueueConfig::new("audit", 10));
+    let (worker, mut claims) = worker(&db.pool(4)?).claims(QueueConfig::new("audit", 10));
     let worker = worker
         .queue("default", 2)
         .handler("quick", |_, _| async { Ok(Outcome::Done) })
         .start()
-        .await
-        .unwrap();
+        .await?;
     // Longer than the time between two polls for quarantined jobs.
     for _ in 0..4 {
         client
-            .batch_execute("INSERT INTO posthaste.job (name) VALUES ('quick')")
-            .await
-            .unwrap();
-        eventually(SOON, "the other queue goes on", async || {
-            Ok(unfinished(&client).await == 1)
-        })
-        .await
-        .unwrap();
+            .run("INSERT INTO posthaste.job (name) VALUES ('quick')")
+            .await?;
+        unfinished_reaches(&client, 1).await?;
         tokio::time::sleep(Duration::from_millis(400)).await;
     }
     assert_eq!(count(&client, "quarantined").await, 1);
-    let claim = tokio::time::timeout(SOON, claims.next()).await.unwrap();
+    let claim = tokio::time::timeout(SOON, claims.next()).await?;
     claim.expect("it is asked for").complete();
     all_done(&client).await;
-    worker.stop().await.unwrap();
+    worker.stop().await?;
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -274,7 +257,7 @@ async fn quarantined_jobs_get_a_turn_beside_constant_claims() {
     quarantine(&client, "audit", "killer").await;
     let others = "INSERT INTO posthaste.job (name, queue) SELECT 'n', 'audit' \
                   FROM generate_series(1, 100)";
-    client.batch_execute(others).await.unwrap();
+    client.run(others).await.unwrap();
     let (worker, mut claims) = worker(&db.pool(4).unwrap()).claims(QueueConfig::new("audit", 10));
     let worker = worker.start().await.unwrap();
     let until_it_comes = async {
@@ -283,7 +266,7 @@ async fn quarantined_jobs_get_a_turn_beside_constant_claims() {
             let has_come = claim.jobs().any(|job| &*job.name == "killer");
             let more = "INSERT INTO posthaste.job (name, queue) \
                         SELECT 'n', 'audit' FROM generate_series(1, 20)";
-            client.batch_execute(more).await.unwrap();
+            client.run(more).await.unwrap();
             claim.complete();
             if has_come {
                 return;
@@ -309,7 +292,7 @@ async fn quarantine(client: &Client, queue: &str, name: &str) {
         &claim,
         "SELECT posthaste.rescue(max(id), 0) FROM posthaste.worker",
     ] {
-        client.batch_execute(step).await.unwrap();
+        client.run(step).await.unwrap();
     }
     assert_eq!(count(client, "quarantined").await, 1);
 }

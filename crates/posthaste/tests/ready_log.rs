@@ -6,12 +6,14 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use posthaste::{Config, NewJob, Outcome, enqueue};
-use posthaste_testkit::{PgVersion, TestDb, eventually};
+use posthaste_testkit::{PgVersion, Sql as _, TestDb, TestResult, eventually};
 use serde_json::json;
 use tokio::sync::Semaphore;
 use tokio_postgres::Client;
 
-use crate::support::{SOON, all_done, count, database, number, quick, unfinished, worker};
+use crate::support::{
+    SOON, all_done, connected, count, database, number, quick, unfinished, worker,
+};
 
 /// Settings under which a segment is full after a few hundred jobs.
 fn small() -> Config {
@@ -35,14 +37,12 @@ async fn segments(client: &Client) -> (i64, i64, i64) {
 /// Returns the bytes of all relations of the store.
 async fn bytes(client: &Client) -> i64 {
     client
-        .query_one(
+        .one(
             "SELECT sum(pg_total_relation_size(c.oid))::bigint FROM pg_class c \
              WHERE c.relnamespace = 'posthaste'::regnamespace AND c.relkind = 'r'",
-            &[],
         )
         .await
         .unwrap()
-        .get(0)
 }
 
 /// Enqueues jobs of a queue in pieces until this many segments have been truncated.
@@ -85,57 +85,48 @@ async fn start(db: &TestDb) -> posthaste::WorkerHandle {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn truncation_under_a_pinned_horizon_leaves_no_dead_tuples() {
+async fn truncation_under_a_pinned_horizon_leaves_no_dead_tuples() -> TestResult {
     for version in PgVersion::tried() {
-        let db = database(version).await;
-        let client = db.client().await.unwrap();
-        let pin = db.client().await.unwrap();
-        pin.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pg_class")
-            .await
-            .unwrap();
+        let (db, client) = connected(version).await?;
+        let pin = db.client().await?;
+        pin.run("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pg_class")
+            .await?;
         let worker = start(&db).await;
         churn_until_truncated(&client, "default", 6).await;
         let held: bool = client
-            .query_one(
+            .one(
                 "SELECT bool_or(backend_xmin IS NOT NULL AND state = 'idle in transaction') \
                  FROM pg_stat_activity WHERE datname = current_database()",
-                &[],
             )
-            .await
-            .unwrap()
-            .get(0);
+            .await?;
         assert!(held, "the horizon was pinned all the time");
-        worker.stop().await.unwrap();
+        worker.stop().await?;
         let dead: i64 = client
-            .query_one(
+            .one(
                 "SELECT coalesce(sum(n_tup_upd + n_tup_del), 0)::bigint FROM pg_stat_user_tables \
                  WHERE relname ~ \
                  '^(ready|claim|job_done|closed_unclaimed|batch_done|batch_split|scheduled|\
                  promote_cursor)_[0-9]$'",
-                &[],
             )
-            .await
-            .unwrap()
-            .get(0);
+            .await?;
         assert_eq!(dead, 0, "nothing on the hot path is updated or deleted");
-        pin.batch_execute("COMMIT").await.unwrap();
+        pin.run("COMMIT").await?;
     }
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reader_that_locks_the_slots_costs_only_space() {
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
-    let reader = db.client().await.unwrap();
+async fn a_reader_that_locks_the_slots_costs_only_space() -> TestResult {
+    let (db, client) = connected(PgVersion::any()).await?;
+    let reader = db.client().await?;
     // What pg_dump does: ACCESS SHARE on every table of the database, for as long as it runs.
     reader
-        .batch_execute(
+        .run(
             "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM posthaste.job; \
              SELECT count(*) FROM posthaste.claim_0, posthaste.job_done_0, \
              posthaste.closed_unclaimed_0",
         )
-        .await
-        .unwrap();
+        .await?;
     let worker = start(&db).await;
     let deadline = std::time::Instant::now() + SOON;
     let mut full = 0;
@@ -146,11 +137,8 @@ async fn a_reader_that_locks_the_slots_costs_only_space() {
             "the ready log does not fill"
         );
         client
-            .batch_execute(
-                "INSERT INTO posthaste.job (name) SELECT 'n' FROM generate_series(1, 300)",
-            )
-            .await
-            .unwrap();
+            .run("INSERT INTO posthaste.job (name) SELECT 'n' FROM generate_series(1, 300)")
+            .await?;
         all_done(&client).await;
         full += i32::from(segments(&client).await.2 >= 3);
     }
@@ -159,24 +147,23 @@ async fn a_reader_that_locks_the_slots_costs_only_space() {
     })
     .await
     .expect("claims read one slot only, and nothing was truncated");
-    reader.batch_execute("COMMIT").await.unwrap();
+    reader.run("COMMIT").await?;
     churn_until_truncated(&client, "default", 4).await;
-    worker.stop().await.unwrap();
+    worker.stop().await?;
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn unconsumed_jobs_do_not_pin_the_ring() {
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
+async fn unconsumed_jobs_do_not_pin_the_ring() -> TestResult {
+    let (db, client) = connected(PgVersion::any()).await?;
     for n in 0..20 {
         client
-            .batch_execute(&format!(
+            .run(&format!(
                 "INSERT INTO posthaste.job (name, queue, kwargs) \
                  SELECT 'n', 'paused', jsonb_build_object('n', {n} * 100 + g) \
                  FROM generate_series(1, 100) g"
             ))
-            .await
-            .unwrap();
+            .await?;
     }
     let worker = start(&db).await;
     churn_until_truncated(&client, "default", 6).await;
@@ -192,11 +179,11 @@ async fn unconsumed_jobs_do_not_pin_the_ring() {
         2000,
         "nothing was lost on the way"
     );
-    worker.stop().await.unwrap();
+    worker.stop().await?;
 
     let order = Arc::new(std::sync::Mutex::new(Vec::new()));
     let seen = Arc::clone(&order);
-    let resumed = self::worker(&db.pool(4).unwrap())
+    let resumed = self::worker(&db.pool(4)?)
         .config(small())
         .queue("paused", 1)
         .handler("n", move |_, job| {
@@ -207,8 +194,7 @@ async fn unconsumed_jobs_do_not_pin_the_ring() {
             async { Ok(Outcome::Done) }
         })
         .start()
-        .await
-        .unwrap();
+        .await?;
     all_done(&client).await;
     let order = order.lock().unwrap().clone();
     assert_eq!(
@@ -219,31 +205,25 @@ async fn unconsumed_jobs_do_not_pin_the_ring() {
     // The rows in the overflow are dead now, and its space is freed.
     eventually(SOON, "the overflow slots are empty", async || {
         Ok(client
-            .query_one(
+            .one::<i64>(
                 "SELECT pg_relation_size('posthaste.ready_4') + \
                  pg_relation_size('posthaste.ready_5')",
-                &[],
             )
             .await?
-            .get::<_, i64>(0)
             == 0)
     })
-    .await
-    .unwrap();
-    resumed.stop().await.unwrap();
+    .await?;
+    resumed.stop().await?;
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn long_running_jobs_do_not_pin_their_segment() {
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
-    client
-        .batch_execute("CREATE TABLE effect (id bigint)")
-        .await
-        .unwrap();
+async fn long_running_jobs_do_not_pin_their_segment() -> TestResult {
+    let (db, client) = connected(PgVersion::any()).await?;
+    client.run("CREATE TABLE effect (id bigint)").await?;
     let gate = Arc::new(Semaphore::new(0));
     let running = Arc::new(AtomicI64::new(0));
-    let (held, seen, pool) = (Arc::clone(&gate), Arc::clone(&running), db.pool(8).unwrap());
+    let (held, seen, pool) = (Arc::clone(&gate), Arc::clone(&running), db.pool(8)?);
     let inner = pool.clone();
     let worker = worker(&pool)
         .config(small())
@@ -273,56 +253,42 @@ async fn long_running_jobs_do_not_pin_their_segment() {
             }
         })
         .start()
-        .await
-        .unwrap();
+        .await?;
     for end in ["done", "retry", "in transaction"] {
         enqueue(
             &client,
-            &NewJob::new("long", &json!({"end": end}))
-                .unwrap()
-                .queue("long"),
+            &NewJob::new("long", &json!({"end": end}))?.queue("long"),
         )
-        .await
-        .unwrap();
+        .await?;
     }
     eventually(SOON, "three long jobs run", async || {
         Ok(running.load(Ordering::SeqCst) == 3)
     })
-    .await
-    .unwrap();
+    .await?;
     churn_until_truncated(&client, "default", 5).await;
     let in_table: i64 = client
-        .query_one(
-            "SELECT count(*) FROM posthaste.in_flight WHERE state = 'running'",
-            &[],
-        )
-        .await
-        .unwrap()
-        .get(0);
+        .one("SELECT count(*) FROM posthaste.in_flight WHERE state = 'running'")
+        .await?;
     assert_eq!(in_table, 3);
     gate.add_permits(3);
     eventually(SOON, "they end under the fence they had", async || {
         Ok((unfinished(&client).await, count(&client, "retrying").await) == (1, 1))
     })
-    .await
-    .unwrap();
-    let effects: i64 = client
-        .query_one("SELECT count(*) FROM effect", &[])
-        .await
-        .unwrap()
-        .get(0);
+    .await?;
+    let effects: i64 = client.one("SELECT count(*) FROM effect").await?;
     assert_eq!(
         (effects, running.load(Ordering::SeqCst)),
         (1, 3),
         "each ran once"
     );
-    worker.stop().await.unwrap();
+    worker.stop().await?;
+    Ok(())
 }
 
 #[tokio::test]
-async fn sessions_verify_a_recreated_store_again() {
+async fn sessions_verify_a_recreated_store_again() -> TestResult {
     let db = database(PgVersion::any()).await;
-    let mut client = db.client().await.unwrap();
+    let mut client = db.client().await?;
     let claimed = |batch: i64| {
         format!(
             "INSERT INTO posthaste.claim_4 (batch, worker, from_xid, from_id, to_xid, to_id, \
@@ -333,28 +299,24 @@ async fn sessions_verify_a_recreated_store_again() {
         )
     };
     let reclaim = "SELECT posthaste.reclaim_overflow(0, 1000, 0)";
-    client.batch_execute(&claimed(9_000)).await.unwrap();
+    client.run(&claimed(9_000)).await?;
     client
-        .batch_execute("INSERT INTO posthaste.batch_done_4 VALUES (9000, 0)")
-        .await
-        .unwrap();
-    let spent: Option<String> = client.query_one(reclaim, &[]).await.unwrap().get(0);
+        .run("INSERT INTO posthaste.batch_done_4 VALUES (9000, 0)")
+        .await?;
+    let spent: Option<String> = client.one(reclaim).await?;
     assert_eq!(spent, None, "it is verified, and truncated");
+    client.run("DROP SCHEMA posthaste CASCADE").await?;
+    posthaste::migrate(&mut client).await?;
     client
-        .batch_execute("DROP SCHEMA posthaste CASCADE")
-        .await
-        .unwrap();
-    posthaste::migrate(&mut client).await.unwrap();
-    client
-        .batch_execute(
+        .run(
             "INSERT INTO posthaste.store (slot, queue, name, expires_at, kwargs_bytes) \
              VALUES (4, 'q', 'n', now() + interval '1 day', 2)",
         )
-        .await
-        .unwrap();
-    client.batch_execute(&claimed(1)).await.unwrap();
-    let open: Option<String> = client.query_one(reclaim, &[]).await.unwrap().get(0);
+        .await?;
+    client.run(&claimed(1)).await?;
+    let open: Option<String> = client.one(reclaim).await?;
     assert_eq!(open.as_deref(), Some("open"));
     let there = "SELECT count(*) FROM posthaste.ready_4";
     assert_eq!(number(&client, there).await, 1);
+    Ok(())
 }

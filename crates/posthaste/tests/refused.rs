@@ -3,17 +3,16 @@
 
 use jiff::Timestamp;
 use posthaste::{NewJob, enqueue, enqueue_many};
-use posthaste_testkit::PgVersion;
+use posthaste_testkit::{PgVersion, Sql as _, TestResult};
 use serde_json::json;
 use serde_json::value::RawValue;
 use tokio_postgres::error::SqlState;
 
-use crate::support::{database, unfinished};
+use crate::support::{connected, database, unfinished};
 
 #[tokio::test]
-async fn rejects_invalid_arguments_with_22023_naming_the_field() {
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
+async fn rejects_invalid_arguments_with_22023_naming_the_field() -> TestResult {
+    let (_db, client) = connected(PgVersion::any()).await?;
     let deep = |levels: usize| format!("{}1{}", "{\"a\":".repeat(levels), "}".repeat(levels));
     let bomb = format!("{{\"a\":[{}1]}}", "1e131071,".repeat(10_000));
     let small_bomb = format!("{{\"a\":[{}1]}}", "1e131071,".repeat(20));
@@ -109,29 +108,25 @@ async fn rejects_invalid_arguments_with_22023_naming_the_field() {
     for fine in [deep(64), "{\"a\":1e400}".to_owned(), "{}".to_owned()] {
         client
             .query_one(&format!("SELECT posthaste.enqueue('a', '{fine}')"), &[])
-            .await
-            .unwrap();
+            .await?;
     }
+    Ok(())
 }
 
 #[tokio::test]
-async fn compressed_arguments_are_measured_uncompressed() {
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
+async fn compressed_arguments_are_measured_uncompressed() -> TestResult {
+    let (_db, client) = connected(PgVersion::any()).await?;
     client
-        .batch_execute(
-            "SET statement_timeout = '10s'; CREATE TABLE payload (name text, body jsonb)",
-        )
-        .await
-        .unwrap();
+        .run("SET statement_timeout = '10s'; CREATE TABLE payload (name text, body jsonb)")
+        .await?;
     let deep = format!("{}1{}", "{\"a\":".repeat(3000), "}".repeat(3000));
     let bomb = format!("{{\"a\":[{}1]}}", "1e131071,".repeat(10_000));
     for (name, body) in [("deep", deep), ("bomb", bomb)] {
         let store = "INSERT INTO payload VALUES ($1, $2::text::jsonb)";
-        client.execute(store, &[&name, &body]).await.unwrap();
+        client.execute(store, &[&name, &body]).await?;
     }
     let compressed = "SELECT count(*) FROM payload WHERE pg_column_compression(body) IS NOT NULL";
-    let compressed: i64 = client.query_one(compressed, &[]).await.unwrap().get(0);
+    let compressed: i64 = client.one(compressed).await?;
     assert_eq!(compressed, 2, "the table compresses them");
     for name in ["deep", "bomb"] {
         for way in [
@@ -144,6 +139,7 @@ async fn compressed_arguments_are_measured_uncompressed() {
             assert_eq!(refused.code().code(), "22023", "{name}: {refused}");
         }
     }
+    Ok(())
 }
 
 #[tokio::test]
@@ -238,11 +234,11 @@ async fn postgres_itself_rejects_nul_characters() {
 
 /// The database of a new user has no schema, and that of an updated program has an older one.
 #[tokio::test]
-async fn missing_schema_errors_name_the_migrate_command() {
-    let server = posthaste_testkit::PgServer::shared(PgVersion::any()).unwrap();
-    let empty = posthaste_testkit::TestDb::empty(server).await.unwrap();
-    let client = empty.client().await.unwrap();
-    let job = posthaste::NewJob::new("x", &serde_json::json!({})).unwrap();
+async fn missing_schema_errors_name_the_migrate_command() -> TestResult {
+    let server = posthaste_testkit::PgServer::shared(PgVersion::any())?;
+    let empty = posthaste_testkit::TestDb::empty(server).await?;
+    let client = empty.client().await?;
+    let job = posthaste::NewJob::new("x", &serde_json::json!({}))?;
     let keyed = job.clone().unique_key("k");
     let errors = [
         posthaste::enqueue(&client, &job).await.unwrap_err(),
@@ -258,14 +254,13 @@ async fn missing_schema_errors_name_the_migrate_command() {
     }
     let error = posthaste::check_schema(&client).await.unwrap_err();
     assert!(error.to_string().contains("is not installed"), "{error}");
-    let old = database(PgVersion::any()).await;
-    let client = old.client().await.unwrap();
+    let (_old, client) = connected(PgVersion::any()).await?;
     client
-        .batch_execute("DELETE FROM posthaste.migration WHERE name = '0001_initial'")
-        .await
-        .unwrap();
+        .run("DELETE FROM posthaste.migration WHERE name = '0001_initial'")
+        .await?;
     let error = posthaste::check_schema(&client).await.unwrap_err();
     let error = error.to_string();
     assert!(error.contains("older than this program"), "{error}");
     assert!(error.contains("0001_initial"), "{error}");
+    Ok(())
 }

@@ -8,7 +8,7 @@ mod story;
 mod upgraded;
 
 use posthaste::{Outcome, rebase};
-use posthaste_testkit::{PgServer, PgVersion, TestDb, connect, eventually};
+use posthaste_testkit::{PgServer, PgVersion, Sql as _, TestDb, TestResult, connect, eventually};
 
 use crate::find::hands::{Hands, id_of};
 use crate::stress::store::Store;
@@ -85,82 +85,68 @@ async fn a_restored_store_runs_exactly_the_unfinished_jobs_once_on_18() {
 }
 
 #[tokio::test]
-async fn interrupted_rebases_roll_back_and_can_be_repeated() {
+async fn interrupted_rebases_roll_back_and_can_be_repeated() -> TestResult {
     for version in PgVersion::ALL {
         let db = support::database(version).await;
-        let mut client = db.client().await.unwrap();
-        let store = Store::new(db.url()).await.unwrap();
-        store.enqueue_many("open", 10).await.unwrap();
-        let done = store.claim(4).await.unwrap();
-        store.done(&done).await.unwrap();
-        store
-            .say("SELECT posthaste.lock_out_workers(true)")
-            .await
-            .unwrap();
+        let mut client = db.client().await?;
+        let store = Store::new(db.url()).await?;
+        store.enqueue_many("open", 10).await?;
+        let done = store.claim(4).await?;
+        store.done(&done).await?;
+        store.say("SELECT posthaste.lock_out_workers(true)").await?;
         // Everything is done but the commit: cursors have moved, and they do not roll back.
         store
             .say("BEGIN; SELECT posthaste.rebase(); ROLLBACK")
-            .await
-            .unwrap();
-        store.enqueue_many("open", 3).await.unwrap();
-        assert_eq!(store.unfinished().await.unwrap(), 9, "{version:?}");
+            .await?;
+        store.enqueue_many("open", 3).await?;
+        assert_eq!(store.unfinished().await?, 9, "{version:?}");
         let refused = store.claim(1).await.unwrap_err();
         let refused = format!("{refused:?}");
         assert!(refused.contains("not registered here"), "{refused}");
-        assert_eq!(rebase(&mut client, false).await.unwrap(), 9);
-        let store = Store::new(db.url()).await.unwrap();
-        let ids: Vec<i64> = store
-            .claim_all()
-            .await
-            .unwrap()
-            .iter()
-            .map(|job| job.id)
-            .collect();
+        assert_eq!(rebase(&mut client, false).await?, 9);
+        let store = Store::new(db.url()).await?;
+        let ids: Vec<i64> = store.claim_all().await?.iter().map(|job| job.id).collect();
         let left: Vec<i64> = (5..=13).collect();
         assert_eq!(ids, left, "each once, in their order");
     }
+    Ok(())
 }
 
 /// A dump reads each sequence at a different moment.
 #[tokio::test]
-async fn enqueue_tolerates_cursors_from_two_moments() {
+async fn enqueue_tolerates_cursors_from_two_moments() -> TestResult {
     let db = support::database(PgVersion::any()).await;
-    let mut client = db.client().await.unwrap();
-    let store = Store::new(db.url()).await.unwrap();
+    let mut client = db.client().await?;
+    let store = Store::new(db.url()).await?;
     store
         .say("SELECT setval('posthaste.ready_scan', 3)")
-        .await
-        .unwrap();
-    store.say("SET statement_timeout = '10s'").await.unwrap();
-    store.enqueue_many("open", 2).await.unwrap();
-    store.enqueue("open", 0).await.unwrap();
-    store.enqueue("open", 3_600_000).await.unwrap();
-    store
-        .say("SELECT posthaste.lock_out_workers(true)")
-        .await
-        .unwrap();
-    assert_eq!(rebase(&mut client, false).await.unwrap(), 4);
-    let store = Store::new(db.url()).await.unwrap();
-    assert_eq!(store.claim_all().await.unwrap().len(), 3);
+        .await?;
+    store.say("SET statement_timeout = '10s'").await?;
+    store.enqueue_many("open", 2).await?;
+    store.enqueue("open", 0).await?;
+    store.enqueue("open", 3_600_000).await?;
+    store.say("SELECT posthaste.lock_out_workers(true)").await?;
+    assert_eq!(rebase(&mut client, false).await?, 4);
+    let store = Store::new(db.url()).await?;
+    assert_eq!(store.claim_all().await?.len(), 3);
     assert_eq!(support::count(&store.client, "scheduled").await, 1);
+    Ok(())
 }
 
 #[tokio::test]
-async fn rebase_refuses_while_a_worker_lives() {
+async fn rebase_refuses_while_a_worker_lives() -> TestResult {
     let db = support::database(PgVersion::any()).await;
-    let mut client = db.client().await.unwrap();
-    let worker = support::worker(&db.pool(2).unwrap())
+    let mut client = db.client().await?;
+    let worker = support::worker(&db.pool(2)?)
         .queue("default", 1)
         .handler("open", |_, _| async { Ok(Outcome::Done) })
         .start()
-        .await
-        .unwrap();
+        .await?;
     let living = "SELECT count(*) FROM posthaste.worker";
     eventually(SOON, "the worker is registered", async || {
-        Ok(client.query_one(living, &[]).await?.get::<_, i64>(0) == 1)
+        Ok(client.one::<i64>(living).await? == 1)
     })
-    .await
-    .unwrap();
+    .await?;
     let refused = rebase(&mut client, false).await.unwrap_err();
     assert!(refused.to_string().contains("is running"), "{refused}");
     assert!(
@@ -168,29 +154,29 @@ async fn rebase_refuses_while_a_worker_lives() {
         "{refused}"
     );
     client
-        .batch_execute("INSERT INTO posthaste.job (name) SELECT 'open' FROM generate_series(1, 20)")
-        .await
-        .unwrap();
+        .run("INSERT INTO posthaste.job (name) SELECT 'open' FROM generate_series(1, 20)")
+        .await?;
     support::all_done(&client).await;
-    worker.stop().await.unwrap();
-    assert_eq!(rebase(&mut client, false).await.unwrap(), 0);
+    worker.stop().await?;
+    assert_eq!(rebase(&mut client, false).await?, 0);
     // Whatever belongs to a slot contains transaction ids, including tables added since this was
     // written; history does not.
     let slots = "SELECT relname::text FROM pg_class WHERE relnamespace = 'posthaste'::regnamespace \
                  AND relkind = 'r' AND relname ~ '_[0-7]$' \
                  AND relname !~ '^(attempt|finished|stats_delta)_'";
-    for table in client.query(slots, &[]).await.unwrap() {
+    for table in client.query(slots, &[]).await? {
         let table: String = table.get(0);
         let rows = format!("SELECT count(*) FROM posthaste.{table}");
-        let rows: i64 = client.query_one(&rows, &[]).await.unwrap().get(0);
+        let rows: i64 = client.one(&rows).await?;
         assert_eq!(rows, 0, "{table} is not empty");
     }
+    Ok(())
 }
 
 /// A template database is copied with all its jobs; the copy must not run them a second time.
 #[tokio::test]
-async fn only_copies_of_used_stores_need_a_rebase() {
-    let server = PgServer::shared(PgVersion::any()).unwrap();
+async fn only_copies_of_used_stores_need_a_rebase() -> TestResult {
+    let server = PgServer::shared(PgVersion::any())?;
     // A cancel or the start of a worker is the first work in a fresh copy.
     let (check, cancel) = (
         "SELECT posthaste.check_identity()",
@@ -204,19 +190,19 @@ async fn only_copies_of_used_stores_need_a_rebase() {
     ] {
         let db = support::database(PgVersion::any()).await;
         // The next work happens in this database itself.
-        drop(db.client().await.unwrap());
+        drop(db.client().await?);
         {
-            let store = Store::new(db.url()).await.unwrap();
-            store.enqueue_many("open", 2).await.unwrap();
+            let store = Store::new(db.url()).await?;
+            store.enqueue_many("open", 2).await?;
             if worked {
-                assert_eq!(store.claim(1).await.unwrap().len(), 1);
+                assert_eq!(store.claim(1).await?.len(), 1);
             }
             let action = "INSERT INTO posthaste.bulk_action \
                             (id, driven_until, at_most, action, filter, who, identity) \
                           VALUES (1, now(), 9, 'cancel', '', 'ada', posthaste.current_identity())";
-            store.say(action).await.unwrap();
+            store.say(action).await?;
         }
-        let admin = connect(&server.url("postgres")).await.unwrap();
+        let admin = connect(&server.url("postgres")).await?;
         let name = format!("copy_of_{}", db.name());
         let copy = format!(
             "CREATE DATABASE {name} TEMPLATE {} STRATEGY wal_log",
@@ -225,42 +211,32 @@ async fn only_copies_of_used_stores_need_a_rebase() {
         eventually(SOON, "nobody is connected to it", async || {
             Ok(admin.batch_execute(&copy).await.is_ok())
         })
-        .await
-        .unwrap();
-        let mut client = connect(&server.url(&name)).await.unwrap();
+        .await?;
+        let mut client = connect(&server.url(&name)).await?;
         let before = "SELECT posthaste.delivery_id(1)::text";
-        let original = db
-            .client()
-            .await
-            .unwrap()
-            .query_one(before, &[])
-            .await
-            .unwrap();
+        let original = db.client().await?.one::<String>(before).await?;
         let answer = client.batch_execute(first).await;
         if worked {
             let refused = answer.unwrap_err();
             let refused = refused.as_db_error().unwrap();
             assert_eq!(refused.code().code(), "55000");
             assert!(refused.hint().unwrap().contains("posthaste rebase"));
-            assert_eq!(rebase(&mut client, false).await.unwrap(), 2);
+            assert_eq!(rebase(&mut client, false).await?, 2);
             let action = "SELECT state || ' by ' || stopped_by FROM posthaste.bulk_action";
-            let action = client.query_one(action, &[]).await.unwrap();
-            assert_eq!(action.get::<_, String>(0), "stopped by posthaste rebase");
+            let action = client.one::<String>(action).await?;
+            assert_eq!(action, "stopped by posthaste rebase");
         } else {
             answer.unwrap();
-            let copied = client.query_one(before, &[]).await.unwrap();
-            assert_ne!(copied.get::<_, String>(0), original.get::<_, String>(0));
+            let copied = client.one::<String>(before).await?;
+            assert_ne!(copied, original);
         }
-        client
-            .batch_execute("SELECT posthaste.check_identity()")
-            .await
-            .unwrap();
+        client.run("SELECT posthaste.check_identity()").await?;
         drop(client);
         admin
-            .batch_execute(&format!("DROP DATABASE {name} WITH (FORCE)"))
-            .await
-            .unwrap();
+            .run(&format!("DROP DATABASE {name} WITH (FORCE)"))
+            .await?;
     }
+    Ok(())
 }
 
 /// A sequence that was restored to an earlier moment than the tables.
@@ -272,7 +248,7 @@ async fn job_ids_in_history_are_not_reused() {
             let mut client = db.client().await.unwrap();
             let hands = Hands::new(&client).await;
             let keep = "SELECT posthaste.keep('default', '24h'), setval('posthaste.job_id', 100)";
-            client.batch_execute(keep).await.unwrap();
+            client.run(keep).await.unwrap();
             let id = id_of(&client, "SELECT posthaste.enqueue('x')").await;
             let fence = hands.claim(&client, 1).await;
             let ends = match known {
@@ -281,22 +257,20 @@ async fn job_ids_in_history_are_not_reused() {
             };
             fence.settle(&client, id, ends).await;
             client
-                .batch_execute(
-                    "DELETE FROM posthaste.dead; SELECT posthaste.lock_out_workers(true)",
-                )
+                .run("DELETE FROM posthaste.dead; SELECT posthaste.lock_out_workers(true)")
                 .await
                 .unwrap();
             assert_eq!(rebase(&mut client, false).await.unwrap(), 0);
             let delivery = "SELECT posthaste.delivery_id($1)::text";
-            let before: String = client.query_one(delivery, &[&id]).await.unwrap().get(0);
+            let before: String = client.one_with(delivery, &[&id]).await.unwrap();
             // No slot contains it by now.
             let restored = "SELECT setval('posthaste.job_id', 1);
                             SELECT posthaste.lock_out_workers(true)";
-            client.batch_execute(restored).await.unwrap();
+            client.run(restored).await.unwrap();
             assert_eq!(rebase(&mut client, false).await.unwrap(), 0);
             let next = id_of(&client, "SELECT posthaste.enqueue('x')").await;
             assert!(next > id, "{known}: {next} after {id}");
-            let after: String = client.query_one(delivery, &[&id]).await.unwrap().get(0);
+            let after: String = client.one_with(delivery, &[&id]).await.unwrap();
             assert_eq!(
                 before, after,
                 "{known}: the old job's delivery id is what it was"
@@ -311,9 +285,9 @@ async fn rebase_ignores_statement_timeout() {
     let mut client = db.client().await.unwrap();
     let (holder, watch) = (db.client().await.unwrap(), db.client().await.unwrap());
     let hold = "BEGIN; LOCK TABLE posthaste.worker IN ACCESS EXCLUSIVE MODE";
-    holder.batch_execute(hold).await.unwrap();
+    holder.run(hold).await.unwrap();
     let short = "SET statement_timeout = '250ms'";
-    client.batch_execute(short).await.unwrap();
+    client.run(short).await.unwrap();
     let release = async {
         let waits = "SELECT count(*) FROM pg_stat_activity
                       WHERE datname = current_database() AND wait_event_type = 'Lock'
@@ -322,7 +296,7 @@ async fn rebase_ignores_statement_timeout() {
             Ok(number(&watch, waits).await == 1)
         })
         .await?;
-        anyhow::Ok(holder.batch_execute("COMMIT").await?)
+        anyhow::Ok(holder.run("COMMIT").await?)
     };
     let (rebased, released) = tokio::join!(rebase(&mut client, false), release);
     rebased.expect("a rebase");

@@ -5,27 +5,22 @@ mod forged;
 mod functions;
 
 use posthaste::{Config, NewJob, Outcome, enqueue, enqueue_many};
-use posthaste_testkit::{PgVersion, TestDb, eventually};
+use posthaste_testkit::{PgVersion, Sql as _, TestDb, TestResult, eventually};
 use serde_json::json;
 use tokio_postgres::Client;
 
-use crate::support::{SOON, all_done, database, quick, quick_queue, unfinished, worker};
+use crate::support::{SOON, all_done, connected, database, quick, quick_queue, unfinished, worker};
 
 #[tokio::test]
-async fn the_producer_role_can_use_every_enqueue_function() {
+async fn the_producer_role_can_use_every_enqueue_function() -> TestResult {
     for version in PgVersion::ALL {
-        let db = database(version).await;
-        let owner = db.client().await.unwrap();
-        let name: String = owner
-            .query_one("SELECT 'app_' || current_database()", &[])
-            .await
-            .unwrap()
-            .get(0);
+        let (db, owner) = connected(version).await?;
+        let name: String = owner.one("SELECT 'app_' || current_database()").await?;
         let file = concat!(
             env!("CARGO_MANIFEST_DIR"),
             "/../../docs/operate/producer.sql"
         );
-        let file = std::fs::read_to_string(file).unwrap();
+        let file = std::fs::read_to_string(file)?;
         let grants: Vec<String> = file
             .split("\nGRANT ")
             .skip(1)
@@ -34,16 +29,12 @@ async fn the_producer_role_can_use_every_enqueue_function() {
             .collect();
         assert!(grants.len() >= 7, "the file lists the rights of a producer");
         owner
-            .batch_execute(&format!("CREATE ROLE {name}; {}", grants.concat()))
-            .await
-            .unwrap();
-        let producer = db.client().await.unwrap();
+            .run(&format!("CREATE ROLE {name}; {}", grants.concat()))
+            .await?;
+        let producer = db.client().await?;
+        producer.run(&format!("SET ROLE {name}")).await?;
         producer
-            .batch_execute(&format!("SET ROLE {name}"))
-            .await
-            .unwrap();
-        producer
-            .batch_execute(
+            .run(
                 "INSERT INTO posthaste.job (name) VALUES ('view');
                  INSERT INTO posthaste.job (name, scheduled_at)
                    VALUES ('view', now() + interval '1 hour');
@@ -51,66 +42,45 @@ async fn the_producer_role_can_use_every_enqueue_function() {
                  SELECT posthaste.enqueue('scheduled', scheduled_at => now() + interval '1 hour');
                  SELECT posthaste.enqueue('keyed', unique_key => 'k')",
             )
-            .await
-            .unwrap();
-        let job = NewJob::new("rust", &json!({})).unwrap();
-        enqueue(&producer, &job).await.unwrap();
-        enqueue(&producer, &job.clone().queue("q")).await.unwrap();
-        enqueue_many(&producer, &[job.clone(), job.clone()])
-            .await
-            .unwrap();
-        let pooled = db.pool(1).unwrap().get().await.unwrap();
-        pooled
-            .batch_execute(&format!("SET ROLE {name}"))
-            .await
-            .unwrap();
-        enqueue(&pooled, &job).await.unwrap();
+            .await?;
+        let job = NewJob::new("rust", &json!({}))?;
+        enqueue(&producer, &job).await?;
+        enqueue(&producer, &job.clone().queue("q")).await?;
+        enqueue_many(&producer, &[job.clone(), job.clone()]).await?;
+        let pooled = db.pool(1)?.get().await?;
+        pooled.run(&format!("SET ROLE {name}")).await?;
+        enqueue(&pooled, &job).await?;
         owner
-            .batch_execute("INSERT INTO posthaste.route (pattern, queue) VALUES ('r*', 'routed')")
-            .await
-            .unwrap();
-        producer
-            .batch_execute("SELECT posthaste.enqueue('routed')")
-            .await
-            .unwrap();
-        enqueue(&pooled, &job).await.unwrap();
+            .run("INSERT INTO posthaste.route (pattern, queue) VALUES ('r*', 'routed')")
+            .await?;
+        producer.run("SELECT posthaste.enqueue('routed')").await?;
+        enqueue(&pooled, &job).await?;
         assert_eq!(unfinished(&owner).await, 12);
         let routed: i64 = owner
-            .query_one(
-                "SELECT count(*) FROM posthaste.job WHERE queue = 'routed'",
-                &[],
-            )
-            .await
-            .unwrap()
-            .get(0);
+            .one("SELECT count(*) FROM posthaste.job WHERE queue = 'routed'")
+            .await?;
         assert_eq!(routed, 2, "a route holds for every way to enqueue");
     }
+    Ok(())
 }
 
 #[tokio::test]
-async fn missing_rights_are_reported() {
+async fn missing_rights_are_reported() -> TestResult {
     for version in PgVersion::ALL {
-        let db = database(version).await;
-        let owner = db.client().await.unwrap();
-        let name: String = owner
-            .query_one("SELECT 'nobody_' || current_database()", &[])
-            .await
-            .unwrap()
-            .get(0);
+        let (db, owner) = connected(version).await?;
+        let name: String = owner.one("SELECT 'nobody_' || current_database()").await?;
         // It may write, but not read the positions of the slots.
         owner
-            .batch_execute(&format!(
+            .run(&format!(
                 "CREATE ROLE {name}; GRANT USAGE ON SCHEMA posthaste TO {name};
                  GRANT USAGE ON SEQUENCE posthaste.job_id TO {name};
                  GRANT INSERT, SELECT ON ALL TABLES IN SCHEMA posthaste TO {name}"
             ))
-            .await
-            .unwrap();
-        let client = db.client().await.unwrap();
+            .await?;
+        let client = db.client().await?;
         client
-            .batch_execute(&format!("SET ROLE {name}; SET statement_timeout = '20s'"))
-            .await
-            .unwrap();
+            .run(&format!("SET ROLE {name}; SET statement_timeout = '20s'"))
+            .await?;
         for statement in [
             "SELECT posthaste.enqueue('a')",
             "SELECT posthaste.enqueue('a', scheduled_at => now() + interval '1 hour')",
@@ -126,6 +96,7 @@ async fn missing_rights_are_reported() {
             );
         }
     }
+    Ok(())
 }
 
 const ROLES: [&str; 3] = [
@@ -226,16 +197,13 @@ fn may_move(role: &str, sequence: &str, verb: &str) -> bool {
 /// Returns every relation of the schema in the catalogue: a new one cannot be missed.
 async fn relations(client: &Client, kinds: &str) -> Vec<String> {
     client
-        .query(
+        .rows_with(
             "SELECT relname::text FROM pg_class WHERE relnamespace = 'posthaste'::regnamespace \
              AND strpos($1, relkind::text) > 0 ORDER BY 1",
             &[&kinds],
         )
         .await
         .unwrap()
-        .iter()
-        .map(|row| row.get(0))
-        .collect()
 }
 
 /// Returns a column that a statement may set.
@@ -244,7 +212,7 @@ async fn column(client: &Client, table: &str) -> String {
                      WHERE attrelid = to_regclass('posthaste.' || $1) AND attnum > 0
                        AND NOT attisdropped AND attgenerated = '' AND attidentity <> 'a'
                      ORDER BY attnum LIMIT 1";
-    client.query_one(settable, &[&table]).await.unwrap().get(0)
+    client.one_with(settable, &[&table]).await.unwrap()
 }
 
 #[tokio::test]
@@ -307,11 +275,11 @@ async fn each_role_has_exactly_its_rights() {
         let mut wrong = Vec::new();
         for (role, may, statement) in &cells {
             client
-                .batch_execute(&format!("BEGIN; SET LOCAL ROLE {role}"))
+                .run(&format!("BEGIN; SET LOCAL ROLE {role}"))
                 .await
                 .unwrap();
             let refused = client.batch_execute(statement).await.err();
-            client.batch_execute("ROLLBACK").await.unwrap();
+            client.run("ROLLBACK").await.unwrap();
             let code = refused
                 .as_ref()
                 .and_then(|error| error.code().map(|code| code.code().to_owned()));
@@ -337,11 +305,11 @@ async fn roles_are_created_concurrently_and_repeatedly() {
 }
 
 #[tokio::test]
-async fn the_worker_role_suffices_for_a_worker() {
+async fn the_worker_role_suffices_for_a_worker() -> TestResult {
     for version in PgVersion::ALL {
         let db = with_roles(version).await;
-        let client = db.client().await.unwrap();
-        let pool = db.pool_as("posthaste_worker", 8).unwrap();
+        let client = db.client().await?;
+        let pool = db.pool_as("posthaste_worker", 8)?;
         let worker = worker(&pool)
             .config(Config {
                 segment_bytes: 64 * 1024,
@@ -353,10 +321,9 @@ async fn the_worker_role_suffices_for_a_worker() {
                 _ => Ok(Outcome::Done),
             })
             .start()
-            .await
-            .unwrap();
+            .await?;
         client
-            .batch_execute(
+            .run(
                 "SET ROLE posthaste_producer;
                  SELECT posthaste.enqueue('plain') FROM generate_series(1, 600);
                  SELECT posthaste.enqueue('again', unique_key => 'k' || n)
@@ -367,20 +334,19 @@ async fn the_worker_role_suffices_for_a_worker() {
                    '200 ms') FROM generate_series(1, 50);
                  RESET ROLE",
             )
-            .await
-            .unwrap();
+            .await?;
         all_done(&client).await;
         // Rotated, sealed and truncated: maintenance ran in this role too.
         eventually(SOON, "the ready log has rotated", async || {
             let low = "SELECT pg_sequence_last_value('posthaste.ready_low') > 0";
             client
-                .batch_execute("SELECT posthaste.enqueue('plain') FROM generate_series(1, 100)")
+                .run("SELECT posthaste.enqueue('plain') FROM generate_series(1, 100)")
                 .await?;
-            Ok(client.query_one(low, &[]).await?.get(0))
+            client.one(low).await
         })
-        .await
-        .unwrap();
+        .await?;
         all_done(&client).await;
-        worker.stop().await.unwrap();
+        worker.stop().await?;
     }
+    Ok(())
 }

@@ -2,7 +2,7 @@
 //! bounded.
 
 use posthaste::Outcome;
-use posthaste_testkit::{PgVersion, TestDb, eventually};
+use posthaste_testkit::{PgVersion, Sql as _, TestDb, eventually};
 use tokio_postgres::Client;
 
 use crate::support::{SOON, all_done, database, number, worker};
@@ -89,7 +89,7 @@ async fn samples_are_rolled_up_and_deleted_after_a_month() {
                                 ELSE interval '1 min' END;
           END LOOP;
         END $$";
-    client.batch_execute(month).await.unwrap();
+    client.run(month).await.unwrap();
     let rows = "SELECT max(n) FROM
                   (SELECT count(*) AS n FROM posthaste.sample GROUP BY queue) q";
     let rows = number(&client, rows).await;
@@ -133,7 +133,7 @@ async fn samples_cover_the_hundred_largest_queues() {
     let (_db, client) = empty().await;
     let many = "INSERT INTO posthaste.job (name, queue)
                 SELECT 'n', 'queue ' || g FROM generate_series(1, 1000) g";
-    client.batch_execute(many).await.unwrap();
+    client.run(many).await.unwrap();
     enqueue(&client, "queue 777", 5).await;
     assert!(take(&client, 0).await);
     let rows = "SELECT count(*) FROM posthaste.sample WHERE span = 1";
@@ -169,9 +169,9 @@ async fn samples_from_the_future_are_deleted_by_the_next_sample() {
 async fn old_snapshots_take_no_sample() {
     let (_db, client) = empty().await;
     let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ";
-    client.batch_execute(begin).await.unwrap();
+    client.run(begin).await.unwrap();
     assert!(!take(&client, 0).await);
-    client.batch_execute("COMMIT").await.unwrap();
+    client.run("COMMIT").await.unwrap();
     assert!(take(&client, 0).await);
 }
 
@@ -183,7 +183,7 @@ async fn the_leader_takes_samples_and_workers_report_wait_times() {
     let hour = "INSERT INTO posthaste.job (name, queue, enqueued_at, scheduled_at)
                 SELECT 'n', 'default', now() - interval '1 hour', now() - interval '1 hour'
                   FROM generate_series(1, 3)";
-    client.batch_execute(hour).await.unwrap();
+    client.run(hour).await.unwrap();
     let pool = db.pool_as("posthaste_worker", 4).unwrap();
     let worker = worker(&pool).queue("default", 1);
     let worker = worker.handler("n", |_, _| async { Ok(Outcome::Done) });
@@ -198,11 +198,10 @@ async fn the_leader_takes_samples_and_workers_report_wait_times() {
     .unwrap();
     worker.stop().await.unwrap();
     let next = "SELECT posthaste.take_sample(clock_timestamp() + interval '1 min')";
-    client.batch_execute(next).await.unwrap();
+    client.run(next).await.unwrap();
     let sql = "SELECT done, started, waited FROM posthaste.sample
                 WHERE span = 1 AND queue = 'default' ORDER BY at DESC LIMIT 1";
-    let row = client.query_one(sql, &[]).await.unwrap();
-    let (done, started, waited): (i64, i64, i64) = (row.get(0), row.get(1), row.get(2));
+    let (done, started, waited): (i64, i64, i64) = client.one(sql).await.unwrap();
     assert_eq!((done, started), (3, 3));
     let hours = 3 * 3_600_000;
     assert!((hours..hours + 600_000).contains(&waited), "{waited} ms");

@@ -6,28 +6,25 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use posthaste::{NewJob, Outcome, enqueue};
-use posthaste_testkit::{PgVersion, eventually};
+use posthaste_testkit::{PgVersion, Sql as _, TestResult, eventually};
 use serde_json::json;
 use tokio::sync::{Notify, Semaphore};
 
 use crate::support::{
-    SOON, all_done, all_signed_off, completed_when, count, database, unfinished, worker,
+    SOON, all_done, all_signed_off, completed_when, connected, count, count_reaches, unfinished,
+    unfinished_reaches, worker,
 };
 
 #[tokio::test(flavor = "multi_thread")]
-async fn shutdown_finishes_running_jobs_and_releases_waiting_ones() {
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
+async fn shutdown_finishes_running_jobs_and_releases_waiting_ones() -> TestResult {
+    let (db, client) = connected(PgVersion::any()).await?;
     client
-        .batch_execute(
-            "INSERT INTO posthaste.job (name) SELECT 'slow' FROM generate_series(1, 500)",
-        )
-        .await
-        .unwrap();
+        .run("INSERT INTO posthaste.job (name) SELECT 'slow' FROM generate_series(1, 500)")
+        .await?;
     let gate = Arc::new(Semaphore::new(0));
     let started = Arc::new(AtomicU64::new(0));
     let (held, seen) = (Arc::clone(&gate), Arc::clone(&started));
-    let worker = worker(&db.pool(4).unwrap())
+    let worker = worker(&db.pool(4)?)
         .queue("default", 4)
         .handler("slow", move |_, _| {
             let (held, seen) = (Arc::clone(&held), Arc::clone(&seen));
@@ -38,21 +35,15 @@ async fn shutdown_finishes_running_jobs_and_releases_waiting_ones() {
             }
         })
         .start()
-        .await
-        .unwrap();
+        .await?;
     eventually(SOON, "four jobs run", async || {
         Ok(started.load(Ordering::SeqCst) == 4)
     })
-    .await
-    .unwrap();
+    .await?;
     let stopping = tokio::spawn(worker.stop());
-    eventually(SOON, "what waited is given back", async || {
-        Ok(count(&client, "running").await == 4)
-    })
-    .await
-    .unwrap();
+    count_reaches(&client, "running", 4).await?;
     gate.add_permits(4);
-    stopping.await.unwrap().unwrap();
+    stopping.await?.unwrap();
     assert_eq!(
         started.load(Ordering::SeqCst),
         4,
@@ -63,24 +54,20 @@ async fn shutdown_finishes_running_jobs_and_releases_waiting_ones() {
         (496, 496)
     );
     let counted: i64 = client
-        .query_one("SELECT count(*) FROM posthaste.job WHERE attempt > 0", &[])
-        .await
-        .unwrap()
-        .get(0);
+        .one("SELECT count(*) FROM posthaste.job WHERE attempt > 0")
+        .await?;
     assert_eq!(counted, 0);
     assert!(all_signed_off(&client).await, "the worker signed off");
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn jobs_unfinished_after_the_grace_period_are_released_without_an_attempt() {
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
+async fn jobs_unfinished_after_the_grace_period_are_released_without_an_attempt() -> TestResult {
+    let (db, client) = connected(PgVersion::any()).await?;
     for _ in 0..3 {
-        enqueue(&client, &NewJob::new("endless", &json!({})).unwrap())
-            .await
-            .unwrap();
+        enqueue(&client, &NewJob::new("endless", &json!({}))?).await?;
     }
-    let worker = worker(&db.pool(4).unwrap())
+    let worker = worker(&db.pool(4)?)
         .queue("default", 4)
         .handler("endless", |_, _| async {
             std::future::pending::<()>().await;
@@ -88,15 +75,10 @@ async fn jobs_unfinished_after_the_grace_period_are_released_without_an_attempt(
         })
         .shutdown_grace(Duration::from_millis(200))
         .start()
-        .await
-        .unwrap();
-    eventually(SOON, "three jobs run", async || {
-        Ok(count(&client, "running").await == 3)
-    })
-    .await
-    .unwrap();
+        .await?;
+    count_reaches(&client, "running", 3).await?;
     let began = Instant::now();
-    worker.stop().await.unwrap();
+    worker.stop().await?;
     assert!(
         began.elapsed() < Duration::from_secs(5),
         "the stop took {:?}",
@@ -104,22 +86,18 @@ async fn jobs_unfinished_after_the_grace_period_are_released_without_an_attempt(
     );
     assert_eq!(count(&client, "available").await, 3);
     let counted: i64 = client
-        .query_one("SELECT count(*) FROM posthaste.job WHERE attempt > 0", &[])
-        .await
-        .unwrap()
-        .get(0);
+        .one("SELECT count(*) FROM posthaste.job WHERE attempt > 0")
+        .await?;
     assert_eq!(counted, 0);
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn handlers_are_notified_of_shutdown() {
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
-    enqueue(&client, &NewJob::new("polite", &json!({})).unwrap())
-        .await
-        .unwrap();
+async fn handlers_are_notified_of_shutdown() -> TestResult {
+    let (db, client) = connected(PgVersion::any()).await?;
+    enqueue(&client, &NewJob::new("polite", &json!({}))?).await?;
     let begun = Arc::new(Notify::new());
-    let worker = worker(&db.pool(4).unwrap())
+    let worker = worker(&db.pool(4)?)
         .queue("default", 1)
         .handler("polite", {
             let begun = begun.clone();
@@ -133,25 +111,23 @@ async fn handlers_are_notified_of_shutdown() {
             }
         })
         .start()
-        .await
-        .unwrap();
+        .await?;
     begun.notified().await;
-    worker.stop().await.unwrap();
+    worker.stop().await?;
     assert_eq!(unfinished(&client).await, 0);
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_next_worker_runs_released_jobs() {
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
+async fn the_next_worker_runs_released_jobs() -> TestResult {
+    let (db, client) = connected(PgVersion::any()).await?;
     client
-        .batch_execute("INSERT INTO posthaste.job (name) SELECT 'n' FROM generate_series(1, 3000)")
-        .await
-        .unwrap();
+        .run("INSERT INTO posthaste.job (name) SELECT 'n' FROM generate_series(1, 3000)")
+        .await?;
     let done = Arc::new(AtomicU64::new(0));
     for _ in 0..10 {
         let seen = Arc::clone(&done);
-        let worker = worker(&db.pool(4).unwrap())
+        let worker = worker(&db.pool(4)?)
             .queue("default", 4)
             .handler("n", move |_, job| {
                 assert_eq!(job.attempt, 1);
@@ -159,40 +135,37 @@ async fn the_next_worker_runs_released_jobs() {
                 async { Ok(Outcome::Done) }
             })
             .start()
-            .await
-            .unwrap();
+            .await?;
         let before = done.load(Ordering::SeqCst);
         eventually(SOON, "some progress", async || {
             Ok(done.load(Ordering::SeqCst) > before || unfinished(&client).await == 0)
         })
-        .await
-        .unwrap();
-        worker.stop().await.unwrap();
+        .await?;
+        worker.stop().await?;
     }
     let seen = Arc::clone(&done);
-    let last = worker(&db.pool(4).unwrap())
+    let last = worker(&db.pool(4)?)
         .queue("default", 4)
         .handler("n", move |_, _| {
             seen.fetch_add(1, Ordering::SeqCst);
             async { Ok(Outcome::Done) }
         })
         .start()
-        .await
-        .unwrap();
+        .await?;
     all_done(&client).await;
-    last.stop().await.unwrap();
+    last.stop().await?;
     assert_eq!(
         done.load(Ordering::SeqCst),
         3000,
         "each job once: a clean stop repeats nothing"
     );
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 6)]
-async fn open_completion_transactions_do_not_delay_acknowledgements() {
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
-    let pool = db.pool(8).unwrap();
+async fn open_completion_transactions_do_not_delay_acknowledgements() -> TestResult {
+    let (db, client) = connected(PgVersion::any()).await?;
+    let pool = db.pool(8)?;
     let inner = pool.clone();
     let (release, released) = tokio::sync::watch::channel(false);
     let worker = worker(&pool)
@@ -205,34 +178,21 @@ async fn open_completion_transactions_do_not_delay_acknowledgements() {
             completed_when(released.clone(), inner.clone(), context)
         })
         .start()
-        .await
-        .unwrap();
-    enqueue(&client, &NewJob::new("slow", &json!({})).unwrap())
-        .await
-        .unwrap();
-    eventually(SOON, "it runs", async || {
-        Ok(count(&client, "running").await == 1)
-    })
-    .await
-    .unwrap();
+        .await?;
+    enqueue(&client, &NewJob::new("slow", &json!({}))?).await?;
+    count_reaches(&client, "running", 1).await?;
     tokio::time::timeout(SOON, async {
         for _ in 0..5 {
             client
-                .batch_execute(
-                    "INSERT INTO posthaste.job (name) SELECT 'quick' FROM generate_series(1, 50)",
-                )
+                .run("INSERT INTO posthaste.job (name) SELECT 'quick' FROM generate_series(1, 50)")
                 .await
                 .unwrap();
-            eventually(SOON, "the quick ones are done", async || {
-                Ok(unfinished(&client).await == 1)
-            })
-            .await
-            .unwrap();
+            unfinished_reaches(&client, 1).await.unwrap();
         }
     })
-    .await
-    .unwrap();
+    .await?;
     release.send(true).unwrap();
     all_done(&client).await;
-    worker.stop().await.unwrap();
+    worker.stop().await?;
+    Ok(())
 }

@@ -10,7 +10,7 @@ use posthaste::{
     Backoff, Config, Context, HandlerResult, Outcome, QueueConfig, Worker, WorkerBuilder,
     WorkerHandle,
 };
-use posthaste_testkit::{PgServer, PgVersion, TestDb, connect};
+use posthaste_testkit::{PgServer, PgVersion, TestDb, TestResult, connect, reaches};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::watch;
 use tokio_postgres::Client;
@@ -32,6 +32,13 @@ pub async fn database(version: PgVersion) -> TestDb {
     let server = PgServer::shared(version).expect("a shared server");
     posthaste_testkit::ran::note(server.version().name());
     migrated(server).await
+}
+
+/// Creates a migrated database on the shared server of this version, and connects to it.
+pub async fn connected(version: PgVersion) -> TestResult<(TestDb, Client)> {
+    let db = database(version).await;
+    let client = db.client().await?;
+    Ok((db, client))
 }
 
 /// Creates a migrated database on a separate server of the test.
@@ -159,6 +166,18 @@ pub async fn unfinished(client: &Client) -> i64 {
     number(client, "SELECT count(*) FROM posthaste.job").await
 }
 
+/// Waits until this many jobs of the view are in this state.
+pub async fn count_reaches(client: &Client, state: &str, jobs: i64) -> anyhow::Result<()> {
+    let observe = async || Ok(count(client, state).await);
+    reaches(SOON, &format!("{state} jobs"), jobs, observe).await
+}
+
+/// Waits until this many jobs are not done.
+pub async fn unfinished_reaches(client: &Client, jobs: i64) -> anyhow::Result<()> {
+    let observe = async || Ok(unfinished(client).await);
+    reaches(SOON, "unfinished jobs", jobs, observe).await
+}
+
 /// Whether every worker has deregistered.
 pub async fn all_signed_off(client: &Client) -> bool {
     let sql = "SELECT bool_and(stopped_at IS NOT NULL) FROM posthaste.worker";
@@ -168,9 +187,5 @@ pub async fn all_signed_off(client: &Client) -> bool {
 
 /// Waits until no job is left.
 pub async fn all_done(client: &Client) {
-    posthaste_testkit::reaches(SOON, "all jobs are done", 0, async || {
-        Ok(unfinished(client).await)
-    })
-    .await
-    .expect("all jobs done");
+    unfinished_reaches(client, 0).await.expect("all jobs done");
 }

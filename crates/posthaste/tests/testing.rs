@@ -7,10 +7,10 @@ use posthaste::testing::{
     TestRun, assert_enqueued, enqueued, refute_enqueued, run_until_idle, work_one,
 };
 use posthaste::{Backoff, Context, JobArgs, JobId, Outcome, QueueConfig, RetryLater, enqueue};
-use posthaste_testkit::{PgVersion, eventually};
+use posthaste_testkit::{PgVersion, Sql as _, TestResult, eventually};
 use serde::{Deserialize, Serialize};
 
-use crate::support::{SOON, count, database, number, unfinished, worker};
+use crate::support::{SOON, connected, count, database, number, unfinished, worker};
 
 #[derive(Deserialize, Serialize)]
 struct Mail {
@@ -111,20 +111,16 @@ async fn panics(assertion: impl Future<Output = ()>) -> String {
 }
 
 #[tokio::test]
-async fn enqueued_jobs_are_visible_in_their_transaction() {
+async fn enqueued_jobs_are_visible_in_their_transaction() -> TestResult {
     let db = database(PgVersion::any()).await;
-    let mut client = db.client().await.unwrap();
-    enqueue(&client, mail("Ada")).await.unwrap();
-    let tx = client.transaction().await.unwrap();
+    let mut client = db.client().await?;
+    enqueue(&client, mail("Ada")).await?;
+    let tx = client.transaction().await?;
     let hour = std::time::Duration::from_secs(3600);
-    enqueue(&tx, mail("Bob").job().unique_key("bob"))
-        .await
-        .unwrap();
-    enqueue(&tx, mail("Cid").job().delay(hour)).await.unwrap();
-    enqueue(&tx, mail("Dan").job().ordering_key("d"))
-        .await
-        .unwrap();
-    let mails: Vec<Mail> = enqueued(&tx).await.unwrap();
+    enqueue(&tx, mail("Bob").job().unique_key("bob")).await?;
+    enqueue(&tx, mail("Cid").job().delay(hour)).await?;
+    enqueue(&tx, mail("Dan").job().ordering_key("d")).await?;
+    let mails: Vec<Mail> = enqueued(&tx).await?;
     let to: Vec<_> = mails.iter().map(|mail| &*mail.to).collect();
     assert_eq!(to, ["Ada", "Bob", "Cid", "Dan"]);
     assert_enqueued(&tx, |mail: &Mail| mail.to == "Cid").await;
@@ -148,14 +144,14 @@ async fn enqueued_jobs_are_visible_in_their_transaction() {
         message.contains(file!()),
         "not where the test asked: {message}"
     );
-    tx.rollback().await.unwrap();
+    tx.rollback().await?;
     refute_enqueued(&client, |mail: &Mail| mail.to == "Bob").await;
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn test_workers_run_until_idle_and_report_each_run() {
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
+async fn test_workers_run_until_idle_and_report_each_run() -> TestResult {
+    let (db, client) = connected(PgVersion::any()).await?;
     let queue = || QueueConfig {
         backoff: Backoff {
             base: SOON * 100,
@@ -165,14 +161,12 @@ async fn test_workers_run_until_idle_and_report_each_run() {
     };
     // The handlers need the pool's only connection.
     let worker = || worker(&db.pool(1).unwrap()).queue_config(queue()).job(send);
-    assert!(run_until_idle(worker()).await.unwrap().is_empty());
+    assert!(run_until_idle(worker()).await?.is_empty());
     for to in ["Ada", "Eve", "Bob"] {
-        enqueue(&client, mail(to)).await.unwrap();
+        enqueue(&client, mail(to)).await?;
     }
-    enqueue(&client, mail("Ada").job().queue("other"))
-        .await
-        .unwrap();
-    let runs = run_until_idle(worker()).await.unwrap();
+    enqueue(&client, mail("Ada").job().queue("other")).await?;
+    let runs = run_until_idle(worker()).await?;
     let finished: Vec<_> = runs
         .iter()
         .map(|ran| (ran.job.kwargs::<Mail>().unwrap().to, ran.result.clone()))
@@ -185,8 +179,9 @@ async fn test_workers_run_until_idle_and_report_each_run() {
     assert_eq!(finished, expected);
     assert_eq!(unfinished(&client).await, 3, "the others wait");
     let later = "SELECT count(*) FROM posthaste.job WHERE attempt = 0 AND last_error = 'no quota'";
-    let later: i64 = client.query_one(later, &[]).await.unwrap().get(0);
+    let later: i64 = client.one(later).await?;
     assert_eq!(later, 1, "it says itself that no attempt is counted");
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -216,6 +211,6 @@ async fn run_one_runs_one_job_and_leaves_the_others() {
     assert_eq!(ran.job.kwargs::<Mail>().unwrap().to, "Ada");
     assert_eq!(ran.result, Ok(Outcome::Done));
     let rest = "SELECT count(*) FROM posthaste.job WHERE state = 'available' AND attempt = 0";
-    let rest: i64 = client.query_one(rest, &[]).await.unwrap().get(0);
+    let rest: i64 = client.one(rest).await.unwrap();
     assert_eq!((rest, count(&client, "running").await), (2, 0));
 }

@@ -9,12 +9,13 @@ use posthaste::{
     Job, JobId, NewJob, Outcome, WorkerHandle, enqueue, enqueue_copy, enqueue_many, enqueue_nowait,
     rebase,
 };
-use posthaste_testkit::{PgVersion, TestDb, eventually};
+use posthaste_testkit::{PgVersion, Sql as _, TestDb, TestResult, eventually};
 use serde_json::json;
 use tokio_postgres::Client;
 
 use crate::support::{
-    SOON, all_done, count, database, hand, jobs, quick_queue, unfinished, worker,
+    SOON, all_done, connected, count, database, hand, jobs, quick_queue, unfinished,
+    unfinished_reaches, worker,
 };
 
 const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
@@ -111,45 +112,44 @@ async fn traces_reach_the_handler_from_every_enqueue_function() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn traces_survive_retry_death_and_redrive() {
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
+async fn traces_survive_retry_death_and_redrive() -> TestResult {
+    let (db, client) = connected(PgVersion::any()).await?;
     // A job whose worker dies, and a worker that takes it over.
     let dying = hand(&client).await;
-    let lost = enqueue(&client, &job("lost").trace(TRACE)).await.unwrap();
+    let lost = enqueue(&client, &job("lost").trace(TRACE)).await?;
     let claim = "SELECT trace FROM posthaste.claim('default', '{0}', $1, \
                  '0bad0bad-0000-4000-8000-000000000000', 1, 1000)";
-    let claimed = client.query_one(claim, &[&dying]).await.unwrap();
+    let claimed = client.query_one(claim, &[&dying]).await?;
     assert_eq!(claimed.get::<_, &str>(0), TRACE);
     let rescue = "SELECT posthaste.rescue($1, 0)";
-    let rescued = client.query_one(rescue, &[&dying]).await.unwrap();
-    assert_eq!(rescued.get::<_, i64>(0), 1);
+    let rescued = client.one_with::<i64>(rescue, &[&dying]).await?;
+    assert_eq!(rescued, 1);
     assert_eq!(shown(&client, lost).await, Some(TRACE.into()));
     let dead = job("again, dead").max_attempts(Some(1)).trace(TRACE);
-    let dead = enqueue(&client, &dead).await.unwrap();
+    let dead = enqueue(&client, &dead).await?;
     let again = job("again").ordering_key("k").trace(TRACE);
-    enqueue(&client, &again).await.unwrap();
+    enqueue(&client, &again).await?;
     let seen = Seen::default();
     let worker = start(&db, &seen).await;
     eventually(SOON, "one is left, dead", async || {
         Ok(unfinished(&client).await == 1 && count(&client, "dead").await == 1)
     })
-    .await
-    .unwrap();
+    .await?;
     assert_eq!(shown(&client, dead).await, Some(TRACE.into()));
     let redrive = "SELECT posthaste.redrive()";
-    client.execute(redrive, &[]).await.unwrap();
+    client.run(redrive).await?;
     all_done(&client).await;
-    worker.stop().await.unwrap();
+    worker.stop().await?;
     let runs = [("again", 2), ("again, dead", 2), ("lost", 1)];
     let runs = runs.map(|(name, runs)| (name.to_owned(), runs));
     assert_eq!(seen.each_saw(Some(TRACE)), runs);
+    Ok(())
 }
 
 /// Returns the trace in the view and in the search for one job, which must agree.
 async fn shown(client: &Client, id: JobId) -> Option<String> {
     let view = "SELECT trace FROM posthaste.job WHERE id = $1";
-    let view = client.query_one(view, &[&id.0]).await.unwrap().get(0);
+    let view = client.one_with(view, &[&id.0]).await.unwrap();
     let found = jobs(client).find(id).await.unwrap().expect("it is known");
     assert_eq!(found.trace, view);
     view
@@ -160,7 +160,7 @@ async fn traces_survive_completion_and_rebase() {
     let db = database(PgVersion::any()).await;
     let mut client = db.client().await.unwrap();
     let keep = "SELECT posthaste.keep('default', interval '1 hour')";
-    client.batch_execute(keep).await.unwrap();
+    client.run(keep).await.unwrap();
     let year = Timestamp::now() + SignedDuration::from_hours(24 * 365);
     let mut ids = Vec::new();
     for other in [
@@ -174,11 +174,7 @@ async fn traces_survive_completion_and_rebase() {
     let kept = enqueue(&client, &job("kept").trace(PARENT)).await.unwrap();
     let seen = Seen::default();
     let worker = start(&db, &seen).await;
-    eventually(SOON, "the others are left", async || {
-        Ok(unfinished(&client).await == 3)
-    })
-    .await
-    .unwrap();
+    unfinished_reaches(&client, 3).await.unwrap();
     worker.stop().await.unwrap();
     rebase(&mut client, true).await.unwrap();
     for id in ids {
@@ -189,12 +185,11 @@ async fn traces_survive_completion_and_rebase() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn traces_are_parsed_into_traceparent_and_tracestate() {
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
+async fn traces_are_parsed_into_traceparent_and_tracestate() -> TestResult {
+    let (db, client) = connected(PgVersion::any()).await?;
     let parts = Arc::new(Mutex::new(BTreeMap::new()));
     let seen = Arc::clone(&parts);
-    let worker = worker(&db.pool(4).unwrap())
+    let worker = worker(&db.pool(4)?)
         .queue_config(quick_queue())
         .handler("*", move |_, job| {
             let part = |part: Option<&str>| part.map(str::to_owned);
@@ -203,23 +198,22 @@ async fn traces_are_parsed_into_traceparent_and_tracestate() {
             async { Ok(Outcome::Done) }
         })
         .start()
-        .await
-        .unwrap();
+        .await?;
     for new in [
         job("both").trace(TRACE),
         job("one").trace(PARENT),
         job("none"),
     ] {
-        enqueue(&client, &new).await.unwrap();
+        enqueue(&client, &new).await?;
     }
     // A role that may write rows of the store writes them unchecked.
     let forged = "INSERT INTO posthaste.store (slot, queue, name, expires_at, kwargs_bytes, trace)
         SELECT posthaste.enter_ready(), 'default', 'forged', now() + interval '1 day', 2,
           E'00-x\r\n\
           set-cookie: a'";
-    client.batch_execute(forged).await.unwrap();
+    client.run(forged).await?;
     all_done(&client).await;
-    worker.stop().await.unwrap();
+    worker.stop().await?;
     let parent = || Some(PARENT.to_owned());
     let expected = [
         ("both", (parent(), Some("vendor=a:1, other=b@2".to_owned()))),
@@ -229,6 +223,7 @@ async fn traces_are_parsed_into_traceparent_and_tracestate() {
     ];
     let expected = expected.map(|(name, parts)| (name.to_owned(), parts));
     assert_eq!(*parts.lock().unwrap(), BTreeMap::from(expected));
+    Ok(())
 }
 
 #[tokio::test]
@@ -261,13 +256,13 @@ async fn rejects_malformed_traces_without_harming_the_transaction() {
             &format!("{longest}s"),
         ] {
             for call in calls {
-                transaction.batch_execute("SAVEPOINT s").await.unwrap();
+                transaction.run("SAVEPOINT s").await.unwrap();
                 let error = transaction.execute(call, &[&wrong]).await.unwrap_err();
                 let error = error.as_db_error().expect("the server's");
                 assert_eq!(error.code().code(), "22023", "{call}: {wrong:?}");
                 assert!(error.message().contains("trace: "), "{}", error.message());
                 let undo = "ROLLBACK TO SAVEPOINT s";
-                transaction.batch_execute(undo).await.unwrap();
+                transaction.run(undo).await.unwrap();
             }
             // Rust rejects it before anything is sent: the transaction continues.
             let refused = [job("fine"), job("x").trace(wrong)];
@@ -302,12 +297,12 @@ async fn untraced_jobs_use_no_extra_space() {
     }
     let columns = "SELECT string_agg(quote_ident(attname), ', ' ORDER BY attnum) FROM pg_attribute
         WHERE attrelid = 'posthaste.store'::regclass AND attnum > 0 AND attname <> 'trace'";
-    let columns: String = client.query_one(columns, &[]).await.unwrap().get(0);
+    let columns: String = client.one(columns).await.unwrap();
     let copies = format!(
         "CREATE TABLE bare AS SELECT {columns} FROM posthaste.store;
          CREATE TABLE whole AS SELECT * FROM posthaste.store"
     );
-    client.batch_execute(&copies).await.unwrap();
+    client.run(&copies).await.unwrap();
     let sizes = "SELECT (SELECT sum(pg_column_size(w.*)) FROM whole w),
         (SELECT sum(pg_column_size(b.*)) FROM bare b)";
     let sizes = client.query_one(sizes, &[]).await.unwrap();

@@ -1,6 +1,6 @@
 //! Inserts into the view posthaste.job.
 
-use posthaste_testkit::PgVersion;
+use posthaste_testkit::{PgVersion, Sql as _};
 
 use crate::support::{database, unfinished};
 
@@ -37,7 +37,7 @@ async fn rejects_inserts_into_store_controlled_columns() {
             );
             client.query_one(&empty, &[]).await.unwrap();
             let claim = "DELETE FROM posthaste.ready_0";
-            client.batch_execute(claim).await.unwrap();
+            client.run(claim).await.unwrap();
         }
     }
 }

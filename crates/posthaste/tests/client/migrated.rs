@@ -2,7 +2,7 @@
 
 use diesel_async::{AsyncConnection, AsyncPgConnection};
 use posthaste::{Client, Executor, MigrationReport, check_schema};
-use posthaste_testkit::{PgServer, PgVersion, TestDb, ran};
+use posthaste_testkit::{PgServer, PgVersion, Sql as _, TestDb, ran};
 use sea_orm::TransactionTrait;
 use sqlx::Connection;
 
@@ -29,7 +29,7 @@ async fn migrated(executor: impl Executor) {
 
 async fn has_schema(client: &tokio_postgres::Client) -> bool {
     let there = "SELECT to_regnamespace('posthaste') IS NOT NULL";
-    client.query_one(there, &[]).await.unwrap().get(0)
+    client.one(there).await.unwrap()
 }
 
 /// Returns all objects of the schema, and the contents of the ledger.
@@ -47,8 +47,7 @@ async fn shape(client: &tokio_postgres::Client) -> Vec<String> {
                 UNION ALL
                SELECT concat(name, checksum, version) FROM posthaste.migration
                 ORDER BY 1";
-    let rows = client.query(all, &[]).await.unwrap();
-    rows.iter().map(|row| row.get(0)).collect()
+    client.rows(all).await.unwrap()
 }
 
 /// Checks that the schema equals the one of `posthaste::migrate`.
@@ -70,9 +69,9 @@ async fn migrating_in_a_transaction_restores_its_settings() {
         tx.rollback().await.unwrap();
         assert!(!has_schema(&client).await, "it was rolled back");
         let tx = client.transaction().await.unwrap();
-        let before: String = tx.query_one(SETTINGS, &[]).await.unwrap().get(0);
+        let before: String = tx.one(SETTINGS).await.unwrap();
         migrated(&tx).await;
-        let after: String = tx.query_one(SETTINGS, &[]).await.unwrap().get(0);
+        let after: String = tx.one(SETTINGS).await.unwrap();
         assert_eq!(after, before);
         tx.commit().await.unwrap();
         judged(&client, version, "tokio-postgres").await;
@@ -153,11 +152,11 @@ async fn rejects_a_schema_of_another_version_without_aborting_the_transaction() 
     let db = database(PgVersion::any()).await;
     let mut client = db.client().await.unwrap();
     let newer = "UPDATE posthaste.migration SET version = '999.0.0'";
-    client.batch_execute(newer).await.unwrap();
+    client.run(newer).await.unwrap();
     let tx = client.transaction().await.unwrap();
-    let before: String = tx.query_one(SETTINGS, &[]).await.unwrap().get(0);
+    let before: String = tx.one(SETTINGS).await.unwrap();
     let error = Client::new(&tx).migrate().await.unwrap_err().to_string();
     assert!(error.contains("use a newer version"), "{error}");
-    let after: String = tx.query_one(SETTINGS, &[]).await.unwrap().get(0);
+    let after: String = tx.one(SETTINGS).await.unwrap();
     assert_eq!(after, before);
 }

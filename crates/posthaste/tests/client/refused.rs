@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use posthaste::{Client, DriverError, Executor, Filter, JobId, Rate, State, Value};
-use posthaste_testkit::{PgServer, PgVersion, TestDb, connect};
+use posthaste_testkit::{PgServer, PgVersion, Sql as _, TestDb, connect};
 
 use crate::support::{database, jobs, number};
 
@@ -82,7 +82,7 @@ async fn server_errors_keep_their_text_and_add_a_remedy() {
     assert!(refused.to_string().contains("READ COMMITTED"), "{refused}");
     tx.rollback().await.unwrap();
     let full = "SELECT posthaste.limit_rate('q' || n, 1) FROM generate_series(1, 64) n";
-    client.batch_execute(full).await.unwrap();
+    client.run(full).await.unwrap();
     assert_eq!(
         number(&client, "SELECT count(*) FROM posthaste.queue").await,
         64

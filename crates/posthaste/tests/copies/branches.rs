@@ -1,7 +1,7 @@
 //! Servers whose timeline never changes, such as Neon's: a branch of a database, and a database
 //! that was reset in place, have the original's system identifier and timeline.
 
-use posthaste_testkit::{PgServer, PgVersion, TestDb, connect, eventually};
+use posthaste_testkit::{PgServer, PgVersion, TestDb, TestResult, connect, eventually};
 use tokio_postgres::Client;
 
 use super::{Runs, delivery, of, start};
@@ -24,21 +24,18 @@ async fn timeline(client: &Client) -> i64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn branches_on_the_same_timeline_give_different_delivery_ids() {
-    let original = PgServer::start(PgVersion::any(), &[NEON]).unwrap();
+async fn branches_on_the_same_timeline_give_different_delivery_ids() -> TestResult {
+    let original = PgServer::start(PgVersion::any(), &[NEON])?;
     let db = support::migrated(&original).await;
-    let (worker, runs) = start(&db.pool(2).unwrap(), Some("production"), &["default"])
-        .await
-        .unwrap();
-    let client = db.client().await.unwrap();
+    let (worker, runs) = start(&db.pool(2)?, Some("production"), &["default"]).await?;
+    let client = db.client().await?;
     let first = runs_job(&client, &runs, "first").await;
     eventually(SOON, "the leader has recorded its id", async || {
         let known = "SELECT last_value FROM posthaste.known_id";
         Ok(number(&client, known).await >= first)
     })
-    .await
-    .unwrap();
-    let given = delivery(&client, first).await.unwrap();
+    .await?;
+    let given = delivery(&client, first).await?;
     drop(client);
 
     // The original restarts too, so that both advance their sequences equally.
@@ -50,36 +47,32 @@ async fn branches_on_the_same_timeline_give_different_delivery_ids() {
     })
     .unwrap();
     let copy = TestDb::of(&branch, db.name());
-    let client = db.client().await.unwrap();
-    let there = connect(&branch.url(db.name())).await.unwrap();
+    let client = db.client().await?;
+    let there = connect(&branch.url(db.name())).await?;
 
     for site in [None, Some("preview")] {
-        let (waiting, _) = start(&copy.pool(2).unwrap(), site, &["default"])
-            .await
-            .unwrap();
+        let (waiting, _) = start(&copy.pool(2)?, site, &["default"]).await?;
         eventually(SOON, "a branch of another site waits", async || {
             Ok(waiting.refused().is_some())
         })
-        .await
-        .unwrap();
-        waiting.stop().await.unwrap();
+        .await?;
+        waiting.stop().await?;
     }
     // With the name of its site it is the original database, reset in place.
-    let (working, runs_there) = start(&copy.pool(2).unwrap(), Some("production"), &["default"])
-        .await
-        .unwrap();
+    let (working, runs_there) = start(&copy.pool(2)?, Some("production"), &["default"]).await?;
     let newest = runs_job(&client, &runs, "second")
         .await
         .max(runs_job(&there, &runs_there, "second").await);
     assert_eq!((timeline(&client).await, timeline(&there).await), (1, 1));
     assert_ne!(
-        delivery(&client, newest).await.unwrap(),
-        delivery(&there, newest).await.unwrap()
+        delivery(&client, newest).await?,
+        delivery(&there, newest).await?
     );
     for client in [&client, &there] {
-        let still = delivery(client, first).await.unwrap();
+        let still = delivery(client, first).await?;
         assert_eq!(still, given, "an id that was given stays");
     }
-    worker.stop().await.unwrap();
-    working.stop().await.unwrap();
+    worker.stop().await?;
+    working.stop().await?;
+    Ok(())
 }

@@ -1,8 +1,8 @@
 //! The decision whether a process may work a store, as a table of all its cases.
 
-use posthaste_testkit::PgVersion;
+use posthaste_testkit::{PgVersion, TestResult};
 
-use crate::support;
+use crate::support::connected;
 
 /// The names of the store's site and of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,13 +36,11 @@ fn may_work(
 }
 
 #[tokio::test]
-async fn a_site_is_identified_by_name_else_by_address_or_server() {
-    let db = support::database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
+async fn a_site_is_identified_by_name_else_by_address_or_server() -> TestResult {
+    let (_db, client) = connected(PgVersion::any()).await?;
     let judge = client
         .prepare("SELECT posthaste.is_own_site($1, $2, $3, $4, $5, $6, $7)")
-        .await
-        .unwrap();
+        .await?;
     let all = [
         (Names::None, None, None),
         (Names::Same, Some("a"), Some("a")),
@@ -61,8 +59,7 @@ async fn a_site_is_identified_by_name_else_by_address_or_server() {
                         &known, &here, &address, &running, &life, &endpoint, &admitted,
                     ],
                 )
-                .await
-                .unwrap()
+                .await?
                 .get(0);
             assert_eq!(
                 may,
@@ -72,4 +69,5 @@ async fn a_site_is_identified_by_name_else_by_address_or_server() {
             );
         }
     }
+    Ok(())
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use deadpool_postgres::{Manager, Pool};
 use posthaste::WorkerHandle;
-use posthaste_testkit::{PgServer, PgVersion, TestDb, connect, eventually};
+use posthaste_testkit::{PgServer, PgVersion, Sql as _, TestDb, TestResult, connect, eventually};
 use tokio_postgres::NoTls;
 
 use super::{Runs, of, start};
@@ -19,9 +19,7 @@ fn pool(url: &str) -> anyhow::Result<Pool> {
 async fn works(url: &str, site: Option<&str>, says: &str) -> anyhow::Result<()> {
     let (worker, runs) = start(&pool(url)?, site, &["default"]).await?;
     let client = pool(url)?.get().await?;
-    client
-        .batch_execute("SELECT posthaste.enqueue('job')")
-        .await?;
+    client.run("SELECT posthaste.enqueue('job')").await?;
     eventually(SOON, says, async || {
         if let Some(why) = worker.refused() {
             anyhow::bail!("{says}: {why}");
@@ -42,29 +40,21 @@ async fn waits(url: &str, site: Option<&str>, says: &str) -> anyhow::Result<()> 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn other_addresses_poolers_and_restarts_need_no_adoption() {
-    let server = PgServer::start(PgVersion::any(), &[]).unwrap();
+async fn other_addresses_poolers_and_restarts_need_no_adoption() -> TestResult {
+    let server = PgServer::start(PgVersion::any(), &[])?;
     let db = support::migrated(&server).await;
     let port = server.address().port();
     let of = |host: &str| format!("postgres://postgres@{host}:{port}/{}", db.name());
-    works(&of("127.0.0.1"), None, "by its number")
-        .await
-        .unwrap();
-    works(&of("localhost"), None, "by its name").await.unwrap();
+    works(&of("127.0.0.1"), None, "by its number").await?;
+    works(&of("localhost"), None, "by its name").await?;
     let pooled = server.pooled_url(db.name()).unwrap();
-    works(&pooled, None, "behind a pooler").await.unwrap();
+    works(&pooled, None, "behind a pooler").await?;
     tokio::task::block_in_place(|| server.restart()).unwrap();
-    works(&pooled, None, "behind it, restarted").await.unwrap();
-    works(&of("127.0.0.1"), None, "restarted").await.unwrap();
-    works(&of("127.0.0.1"), Some("here"), "named")
-        .await
-        .unwrap();
-    works(&of("127.0.0.1"), None, "its name forgotten")
-        .await
-        .unwrap();
-    waits(&of("127.0.0.1"), Some("there"), "another name")
-        .await
-        .unwrap();
+    works(&pooled, None, "behind it, restarted").await?;
+    works(&of("127.0.0.1"), None, "restarted").await?;
+    works(&of("127.0.0.1"), Some("here"), "named").await?;
+    works(&of("127.0.0.1"), None, "its name forgotten").await?;
+    waits(&of("127.0.0.1"), Some("there"), "another name").await?;
     tokio::task::block_in_place(|| {
         server.stop_immediate()?;
         server.restart()
@@ -72,13 +62,10 @@ async fn other_addresses_poolers_and_restarts_need_no_adoption() {
     .unwrap();
     // After a crash, or in a snapshot used without the name, a worker waits until one with the name
     // has come.
-    waits(&of("127.0.0.1"), None, "without its name")
-        .await
-        .unwrap();
-    works(&of("127.0.0.1"), Some("here"), "crashed")
-        .await
-        .unwrap();
-    works(&of("127.0.0.1"), None, "known again").await.unwrap();
+    waits(&of("127.0.0.1"), None, "without its name").await?;
+    works(&of("127.0.0.1"), Some("here"), "crashed").await?;
+    works(&of("127.0.0.1"), None, "known again").await?;
+    Ok(())
 }
 
 /// A proxy with a fixed address and a variable server.
@@ -129,9 +116,9 @@ async fn fail_over(server: PgServer, database: &str) -> anyhow::Result<PgServer>
         connect(&server.url(database)).await?,
     );
     let written = "SELECT pg_current_wal_insert_lsn()::text";
-    let written: String = client.query_one(written, &[]).await?.get(0);
+    let written: String = client.one(written).await?;
     eventually(SOON, "the replica has all", async || {
-        Ok(there.query_one(receives, &[&written]).await?.get(0))
+        there.one_with(receives, &[&written]).await
     })
     .await?;
     drop(client);
@@ -140,7 +127,7 @@ async fn fail_over(server: PgServer, database: &str) -> anyhow::Result<PgServer>
         drop(server);
         anyhow::Ok(())
     })?;
-    there.batch_execute("SELECT pg_promote()").await?;
+    there.run("SELECT pg_promote()").await?;
     Ok(replica)
 }
 
@@ -165,7 +152,7 @@ impl Site {
                 let old = std::mem::replace(&mut self.server, replica);
                 tokio::task::block_in_place(|| old.stop_immediate())?;
                 let client = connect(&self.server.url(&self.database)).await?;
-                client.batch_execute("SELECT pg_promote()").await?;
+                client.run("SELECT pg_promote()").await?;
                 self.names
                     .iter()
                     .for_each(|name| name.lead_to(&self.server));
@@ -306,9 +293,9 @@ async fn running_processes_continue_at_a_forgotten_address() -> anyhow::Result<(
     // Forty others have come since, and one of them named the site.
     let others = "SELECT posthaste.enter_site(NULL, ARRAY[concat('db', n, ':5432/app')])
                     FROM generate_series(1, 40) n";
-    client.execute(others, &[]).await?;
+    client.run(others).await?;
     let named = "SELECT posthaste.enter_site('production', '{db40:5432/app}')";
-    let refused: Option<String> = client.query_one(named, &[]).await?.get(0);
+    let refused: Option<String> = client.one(named).await?;
     assert_eq!(refused, None);
     drop(client);
     let copy = tokio::task::block_in_place(|| server.start_backup(&[]))?;
@@ -323,21 +310,14 @@ async fn running_processes_continue_at_a_forgotten_address() -> anyhow::Result<(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn named_sites_work_at_any_address_and_reject_other_names() {
-    let server = PgServer::start(PgVersion::any(), &[]).unwrap();
+async fn named_sites_work_at_any_address_and_reject_other_names() -> TestResult {
+    let server = PgServer::start(PgVersion::any(), &[])?;
     let db = support::migrated(&server).await;
-    works(db.url(), Some("production"), "at first")
-        .await
-        .unwrap();
+    works(db.url(), Some("production"), "at first").await?;
     let copy = tokio::task::block_in_place(|| server.start_backup(&[])).unwrap();
     let moved = TestDb::of(&copy, db.name());
-    waits(moved.url(), Some("staging"), "another site")
-        .await
-        .unwrap();
-    waits(moved.url(), None, "a site without a name")
-        .await
-        .unwrap();
-    works(moved.url(), Some("production"), "restored")
-        .await
-        .unwrap();
+    waits(moved.url(), Some("staging"), "another site").await?;
+    waits(moved.url(), None, "a site without a name").await?;
+    works(moved.url(), Some("production"), "restored").await?;
+    Ok(())
 }

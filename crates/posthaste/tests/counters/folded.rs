@@ -1,11 +1,11 @@
 //! Tags and names that differ by job.
 
 use posthaste::Counter;
-use posthaste_testkit::PgVersion;
+use posthaste_testkit::{PgVersion, Sql as _, TestResult};
 use tokio_postgres::Client;
 
 use super::account;
-use crate::support::{database, hand, jobs};
+use crate::support::{connected, database, hand, jobs};
 
 /// Kinds of each queue and state that are counted separately, and the bucket of all others.
 const MOST: usize = 1_001;
@@ -45,7 +45,7 @@ async fn counted(client: &Client) -> Vec<Counter> {
 /// Returns the length of the longest of these arrays.
 async fn longest(client: &Client, table: &str) -> usize {
     let sql = format!("SELECT coalesce(max(cardinality(jobs)), 0) FROM posthaste.{table}");
-    let most: i32 = client.query_one(&sql, &[]).await.unwrap().get(0);
+    let most: i32 = client.one(&sql).await.unwrap();
     usize::try_from(most).unwrap()
 }
 
@@ -72,7 +72,7 @@ async fn unique_tags_are_counted_exactly_under_a_bounded_number_of_names() {
                  SELECT posthaste.enqueue('later', tag => 'user:' || {round} * 3000 + i,
                    scheduled_at => now() + interval '1 hour') FROM generate_series(1, 3000) i"
             );
-            client.batch_execute(&enqueue).await.unwrap();
+            client.run(&enqueue).await.unwrap();
             done(&client, round * 3_000, "'n'", "'user:' || i").await;
             counted(&client).await;
             account(&client).await;
@@ -89,7 +89,7 @@ async fn unique_tags_are_counted_exactly_under_a_bounded_number_of_names() {
             client.query(some, &[&worker]).await.unwrap();
             let cancel = "SELECT posthaste.cancel_many(ARRAY(
                 SELECT id FROM posthaste.job WHERE state = 'scheduled' ORDER BY id LIMIT 2500))";
-            client.batch_execute(cancel).await.unwrap();
+            client.run(cancel).await.unwrap();
             counted(&client).await;
             account(&client).await;
             let found = counted(&client).await;
@@ -109,9 +109,8 @@ async fn unique_tags_are_counted_exactly_under_a_bounded_number_of_names() {
 }
 
 #[tokio::test]
-async fn the_first_counted_tags_stay_and_totals_never_fall() {
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
+async fn the_first_counted_tags_stay_and_totals_never_fall() -> TestResult {
+    let (_db, client) = connected(PgVersion::any()).await?;
     done(&client, 0, "'n'", "'user:' || i").await;
     let mut before: Vec<Counter> = Vec::new();
     for round in 0..4 {
@@ -121,10 +120,9 @@ async fn the_first_counted_tags_stay_and_totals_never_fall() {
             if is_summed {
                 client
                     .query_one("SELECT posthaste.sum_stats(0)", &[])
-                    .await
-                    .unwrap();
+                    .await?;
             }
-            let now = jobs(&client).counters().await.unwrap().jobs;
+            let now = jobs(&client).counters().await?.jobs;
             for of in &before {
                 let same = |other: &&Counter| (&other.name, &other.tag) == (&of.name, &of.tag);
                 let sum = now.iter().find(same).map_or(0, |of| of.completed_total);
@@ -134,6 +132,7 @@ async fn the_first_counted_tags_stay_and_totals_never_fall() {
         }
     }
     assert!(before.iter().any(|of| of.tag == "user:7"));
+    Ok(())
 }
 
 #[tokio::test]
@@ -165,7 +164,7 @@ async fn totals_are_folded_without_blocking_readers() {
         let what: Option<String> = row.get(0);
         let exclusive = "SELECT count(*) FROM pg_locks
             WHERE pid = pg_backend_pid() AND mode = 'AccessExclusiveLock' AND relation IS NOT NULL";
-        let locks: i64 = transaction.query_one(exclusive, &[]).await.unwrap().get(0);
+        let locks: i64 = transaction.one(exclusive).await.unwrap();
         assert_eq!(locks > 0, what.as_deref() == Some("truncated"), "{what:?}");
         transaction.commit().await.unwrap();
         steps.push(what.unwrap());

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use posthaste::{Backoff, NewJob, Outcome, QueueConfig};
-use posthaste_testkit::{PgServer, PgVersion, eventually};
+use posthaste_testkit::{PgServer, PgVersion, Sql as _, eventually};
 use tokio::sync::Notify;
 use tokio_postgres::Client;
 use uuid::Uuid;
@@ -82,7 +82,7 @@ async fn acknowledged(version: PgVersion) -> anyhow::Result<()> {
     let due = "SELECT count(*) FROM posthaste.job WHERE state NOT IN ('scheduled', 'retrying')";
     for (round, name) in ["done", "failed", "put off"].into_iter().enumerate() {
         let client = db.client().await?;
-        client.batch_execute("SET synchronous_commit = on").await?;
+        client.run("SET synchronous_commit = on").await?;
         client
             .query_one("SELECT posthaste.enqueue($1)", &[&name])
             .await?;
@@ -121,23 +121,16 @@ async fn given_back(version: PgVersion) -> anyhow::Result<()> {
         })
         .start()
         .await?;
-    client
-        .batch_execute("SELECT posthaste.enqueue('held')")
-        .await?;
+    client.run("SELECT posthaste.enqueue('held')").await?;
     eventually(SOON, "it runs", async || Ok(times(&runs, "held") == 1)).await?;
     // A claim in the name of the process that it does not know, as after an acknowledgement that
     // the crash undid.
-    client
-        .batch_execute("SELECT posthaste.enqueue('forgotten')")
-        .await?;
+    client.run("SELECT posthaste.enqueue('forgotten')").await?;
     let me = number(&client, "SELECT max(id) FROM posthaste.worker").await;
     let claim = "SELECT count(id) FROM posthaste.claim('default', '{0}', $1, $2, 1, 1000)";
-    let claimed: i64 = client
-        .query_one(claim, &[&me, &Uuid::new_v4()])
-        .await?
-        .get(0);
+    let claimed: i64 = client.one_with(claim, &[&me, &Uuid::new_v4()]).await?;
     assert_eq!(claimed, 1);
-    client.batch_execute("CHECKPOINT").await?;
+    client.run("CHECKPOINT").await?;
     crash(&server)?;
     let client = db.client().await?;
     let is_open = "SELECT count(*) FROM posthaste.job WHERE name = 'forgotten'
@@ -188,7 +181,7 @@ async fn enqueue(client: &mut Client, how: usize) -> anyhow::Result<Vec<i64>> {
         posthaste::enqueue_copy(&tx, vec![job; 40]).await?;
     }
     tx.commit().await?;
-    client.batch_execute("RESET ROLE").await?;
+    client.run("RESET ROLE").await?;
     let ids = "SELECT id FROM posthaste.job WHERE name = 'by rust' ORDER BY id DESC LIMIT 40";
     let rows = client.query(ids, &[]).await?;
     Ok(rows.iter().map(|row| row.get(0)).collect())
@@ -203,13 +196,13 @@ async fn once(version: PgVersion) -> anyhow::Result<()> {
     let mut could_come_again = 0;
     for how in 0..ENQUEUES.len() + 2 {
         let mut client = db.client().await?;
-        client.batch_execute("CHECKPOINT").await?;
+        client.run("CHECKPOINT").await?;
         let before = enqueue(&mut client, how).await?;
         crash(&server)?;
         let mut client = db.client().await?;
         let drawn = number(&client, "SELECT last_value FROM posthaste.job_id").await;
         could_come_again += u32::from(before.iter().any(|id| *id > drawn));
-        client.batch_execute("SET ROLE posthaste_producer").await?;
+        client.run("SET ROLE posthaste_producer").await?;
         let after = enqueue(&mut client, how).await?;
         assert_eq!(after.len(), 40);
         for id in before.into_iter().chain(after) {

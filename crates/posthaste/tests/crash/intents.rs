@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use posthaste::NewJob;
-use posthaste_testkit::connect;
+use posthaste_testkit::{Sql as _, connect};
 use tokio::task::JoinSet;
 use tokio_postgres::Client;
 
@@ -33,7 +33,7 @@ impl Intents {
         connect(url)
             .await
             .expect("a connection")
-            .batch_execute("CREATE TABLE kept (key bigint PRIMARY KEY)")
+            .run("CREATE TABLE kept (key bigint PRIMARY KEY)")
             .await
             .expect("a table");
         let stop = Arc::new(AtomicBool::new(false));
@@ -61,11 +61,8 @@ impl Intents {
 
 /// Returns the keys whose transactions the database kept.
 pub async fn kept(client: &Client) -> HashSet<i64> {
-    let rows = client
-        .query("SELECT key FROM kept", &[])
-        .await
-        .expect("the keys");
-    rows.iter().map(|row| row.get(0)).collect()
+    let keys = client.rows("SELECT key FROM kept").await;
+    keys.expect("the keys").into_iter().collect()
 }
 
 async fn produce(url: String, stop: Arc<AtomicBool>) -> Vec<(i64, CommitResult)> {

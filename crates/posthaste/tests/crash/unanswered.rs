@@ -6,20 +6,22 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use posthaste::Outcome;
 use posthaste::consumer::{Consumer, Delivery};
-use posthaste_testkit::{PgServer, PgVersion, Proxy, RequestMatcher, eventually};
+use posthaste_testkit::{
+    PgServer, PgVersion, Proxy, RequestMatcher, Sql as _, TestResult, eventually,
+};
 
 use super::{Worked, remembering};
 use crate::support;
+use crate::support::connected;
 
 async fn a_lost_answer_counts_as_no_attempt(version: PgVersion) {
     let server = PgServer::shared(version).expect("a server");
     let database = support::migrated(server).await;
     let client = database.client().await.expect("a connection");
     client
-        .execute(
+        .run(
             "INSERT INTO posthaste.job (name, kwargs) SELECT 'crash', jsonb_build_object('key', i) \
              FROM generate_series(1, 10) i",
-            &[],
         )
         .await
         .expect("ten jobs");
@@ -40,13 +42,9 @@ async fn a_lost_answer_counts_as_no_attempt(version: PgVersion) {
     );
     // The claim was really committed: its jobs were given back, which the store has recorded.
     let given_back: i64 = client
-        .query_one(
-            "SELECT count(*) FROM posthaste.job_done_0 WHERE outcome = 8",
-            &[],
-        )
+        .one("SELECT count(*) FROM posthaste.job_done_0 WHERE outcome = 8")
         .await
-        .expect("a count")
-        .get(0);
+        .expect("a count");
     assert_eq!(given_back, 10);
     posthaste_testkit::ran::count("unanswered", 1);
 }
@@ -103,28 +101,26 @@ const BREAK_ONE: &str = "
     END $f$";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn undeliverable_claims_are_released_and_the_next_one_runs() {
-    let db = support::database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
-    client.batch_execute(BREAK_ONE).await.unwrap();
+async fn undeliverable_claims_are_released_and_the_next_one_runs() -> TestResult {
+    let (db, client) = connected(PgVersion::any()).await?;
+    client.run(BREAK_ONE).await?;
     // More than one claim takes: the second one is in flight while the first is delivered.
     let jobs = "INSERT INTO posthaste.job (name, queue)
         SELECT 'n', 'audit' FROM generate_series(1, 7000)";
-    client.batch_execute(jobs).await.unwrap();
+    client.run(jobs).await?;
     let consumer = Arc::new(Greedy::default());
-    let worker = support::worker(&db.pool(2).unwrap())
+    let worker = support::worker(&db.pool(2)?)
         .consumer("audit", Arc::clone(&consumer))
         .start()
-        .await
-        .unwrap();
+        .await?;
     eventually(support::SOON, "each job comes", async || {
         Ok(consumer.done.load(Ordering::SeqCst) >= 7_000)
     })
-    .await
-    .unwrap();
-    worker.stop().await.unwrap();
+    .await?;
+    worker.stop().await?;
     let done = consumer.done.load(Ordering::SeqCst);
     assert_eq!(done, 7_000, "and comes once");
     let open = "SELECT count(*) FROM posthaste.worker w, posthaste.open_jobs(w.id, NULL)";
     assert_eq!(support::number(&client, open).await, 0, "it left nothing");
+    Ok(())
 }

@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use posthaste::connect;
-use posthaste_testkit::{PgServer, PgVersion, TestDb, eventually};
+use posthaste_testkit::{PgServer, PgVersion, Sql as _, TestDb, eventually};
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 use sqlx::postgres::{PgConnectOptions, PgPool, PgSslMode};
 use tokio_postgres::Client;
@@ -58,7 +58,7 @@ impl Secured {
             "ALTER SYSTEM SET ssl = on",
             "SELECT pg_reload_conf()",
         ] {
-            client.batch_execute(statement).await.unwrap();
+            client.run(statement).await.unwrap();
         }
         let secured = Self { db, server, files };
         eventually(SOON, "the server speaks TLS", async || {

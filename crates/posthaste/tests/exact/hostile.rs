@@ -8,7 +8,7 @@ use posthaste::{
     Config, Filter, NewJob, Outcome, Rate, State, enqueue, enqueue_copy, enqueue_many,
     enqueue_nowait,
 };
-use posthaste_testkit::{PgServer, PgVersion, TestDb, connect, eventually};
+use posthaste_testkit::{PgServer, PgVersion, Sql as _, TestDb, TestResult, connect, eventually};
 use serde_json::json;
 use tokio_postgres::Client;
 
@@ -22,7 +22,7 @@ const TRAPS: &str = include_str!("traps.sql");
 async fn live(db: &TestDb) {
     let client = db.client().await.unwrap();
     let settings = "SET statement_timeout = 0; SET lock_timeout = 0; SET jit = off";
-    client.batch_execute(settings).await.unwrap();
+    client.run(settings).await.unwrap();
     let pool = db.pool_as("posthaste_worker", 8).unwrap();
     let handlers = pool.clone();
     let worker = worker(&pool)
@@ -51,7 +51,7 @@ async fn live(db: &TestDb) {
         .unwrap();
     let producers = db.pool_as("posthaste_producer", 1).unwrap();
     let mut producer = producers.get().await.unwrap();
-    producer.batch_execute(settings).await.unwrap();
+    producer.run(settings).await.unwrap();
     let soon = Timestamp::now() + SignedDuration::from_millis(300);
     let job = |name: &str| NewJob::new(name, &json!({ "deep": [[1]] })).unwrap();
     for round in 0..2 {
@@ -75,7 +75,7 @@ async fn live(db: &TestDb) {
         enqueue_copy(&tx, &lined).await.unwrap();
         tx.commit().await.unwrap();
         producer
-            .batch_execute(
+            .run(
                 "INSERT INTO posthaste.job (name) SELECT 'view' FROM generate_series(1, 200);
                  INSERT INTO posthaste.staged_jobs (job_name, job_args) VALUES ('staged', '[1]');
                  INSERT INTO posthaste.outbox (type, payload) VALUES ('outbox', 'x')",
@@ -86,7 +86,7 @@ async fn live(db: &TestDb) {
         all_done(&client).await;
         if round == 0 {
             let limit = "SELECT posthaste.limit_rate('default', 100000)";
-            client.batch_execute(limit).await.unwrap();
+            client.run(limit).await.unwrap();
         }
     }
     let counted = "SELECT count(*) FROM posthaste.attempt WHERE error LIKE '%once more%'";
@@ -96,9 +96,9 @@ async fn live(db: &TestDb) {
     eventually(SOON, "the ready log has rotated", async || {
         let low = "SELECT pg_sequence_last_value('posthaste.ready_low'::regclass) > 0";
         client
-            .batch_execute("SELECT posthaste.enqueue('plain') FROM generate_series(1, 100)")
+            .run("SELECT posthaste.enqueue('plain') FROM generate_series(1, 100)")
             .await?;
-        Ok(client.query_one(low, &[]).await?.get(0))
+        client.one(low).await
     })
     .await
     .unwrap();
@@ -115,7 +115,7 @@ async fn operate(client: &Client) {
     let found = jobs(client).find(id).await.unwrap().unwrap();
     assert_eq!(found.name, "waits");
     let begin = "BEGIN ISOLATION LEVEL READ COMMITTED";
-    client.batch_execute(begin).await.unwrap();
+    client.run(begin).await.unwrap();
     let mut all = jobs(client);
     let these = Filter::new()
         .ids([id])
@@ -138,9 +138,9 @@ async fn operate(client: &Client) {
     let none = Filter::new().state(State::Cancelled).error_like(never);
     assert!(all.redrive_where(&none).await.unwrap().is_empty());
     assert!(!all.counters().await.unwrap().jobs.is_empty());
-    client.batch_execute("COMMIT").await.unwrap();
+    client.run("COMMIT").await.unwrap();
     client
-        .batch_execute(&format!(
+        .run(&format!(
             "BEGIN ISOLATION LEVEL READ COMMITTED;
              SELECT posthaste.pause('q'), posthaste.resume('q'), posthaste.keep('q', '1 day');
              SELECT * FROM posthaste.counts(); SELECT * FROM posthaste.segments();
@@ -162,19 +162,18 @@ async fn operate(client: &Client) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn functions_in_the_public_schema_are_never_called() {
+async fn functions_in_the_public_schema_are_never_called() -> TestResult {
     for version in PgVersion::tried() {
         let db = database(version).await;
-        let mut client = db.client().await.unwrap();
-        posthaste::grant_roles(&mut client).await.unwrap();
+        let mut client = db.client().await?;
+        posthaste::grant_roles(&mut client).await?;
         let mallory = format!("mallory_{}", db.name());
         client
-            .batch_execute(&format!(
+            .run(&format!(
                 "CREATE ROLE {mallory}; GRANT CREATE ON SCHEMA public TO {mallory};
                  SET ROLE {mallory}; {TRAPS}; RESET ROLE"
             ))
-            .await
-            .unwrap();
+            .await?;
         // The traps catch inexact calls, also in this session.
         let caught = client.batch_execute("SELECT 7::bigint % 4").await;
         assert!(caught.is_err(), "{}", version.name());
@@ -183,12 +182,12 @@ async fn functions_in_the_public_schema_are_never_called() {
         live(&db).await;
         assert_eq!(number(&client, times).await, before, "{}", version.name());
         client
-            .batch_execute(&format!(
+            .run(&format!(
                 "DROP OWNED BY {mallory} CASCADE; DROP ROLE {mallory}"
             ))
-            .await
-            .unwrap();
+            .await?;
     }
+    Ok(())
 }
 
 /// Settings that a database may have for its applications or by mistake.
@@ -231,7 +230,7 @@ async fn apply_hostile_settings(db: &TestDb) {
     let client = db.client().await.unwrap();
     for setting in SETTINGS.trim().lines() {
         let alter = format!("ALTER DATABASE {} SET {}", db.name(), setting.trim());
-        client.batch_execute(&alter).await.unwrap();
+        client.run(&alter).await.unwrap();
     }
 }
 
@@ -242,10 +241,7 @@ async fn jobs_run_under_hostile_database_settings() {
         let db = TestDb::empty(server).await.unwrap();
         apply_hostile_settings(&db).await;
         let mut client = connect(db.url()).await.unwrap();
-        client
-            .batch_execute("SET statement_timeout = 0")
-            .await
-            .unwrap();
+        client.run("SET statement_timeout = 0").await.unwrap();
         posthaste::migrate(&mut client).await.unwrap();
         posthaste::grant_roles(&mut client).await.unwrap();
         live(&db).await;

@@ -1,5 +1,6 @@
 //! A worker that a test plays with statements.
 
+use posthaste_testkit::Sql as _;
 use tokio_postgres::Client;
 use uuid::Uuid;
 
@@ -49,7 +50,7 @@ impl Hands {
     /// Declares the worker dead.
     pub async fn die(&self, client: &Client) {
         let rescue = "SELECT posthaste.rescue(id, beat) FROM posthaste.worker WHERE id = $1";
-        let rescued: i64 = client.query_one(rescue, &[&self.id]).await.unwrap().get(0);
+        let rescued: i64 = client.one_with(rescue, &[&self.id]).await.unwrap();
         assert_eq!(rescued, 1);
     }
 }
@@ -59,10 +60,9 @@ impl Fence {
     pub async fn settle(&self, client: &Client, id: i64, rest: &str) {
         let settle = format!("SELECT posthaste.settle($1, $2, $3, ARRAY[$4::bigint], {rest})");
         let closed: Vec<i64> = client
-            .query_one(&settle, &[&self.slot, &self.batch, &self.token, &id])
+            .one_with(&settle, &[&self.slot, &self.batch, &self.token, &id])
             .await
-            .unwrap()
-            .get(0);
+            .unwrap();
         assert_eq!(closed, [id]);
     }
 }

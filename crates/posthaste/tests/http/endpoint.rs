@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use super::*;
+use crate::support::database;
 
 /// An endpoint that answers all jobs with one status, and those named `bad` with their own.
 #[derive(Clone, Default)]
@@ -47,7 +48,7 @@ impl Switch {
 async fn all_wait(client: &Client, jobs: i64) {
     let waiting = "SELECT count(*) FILTER (WHERE attempt = 0) FROM posthaste.job \
                    WHERE state IN ('available', 'scheduled', 'running')";
-    let waiting: i64 = client.query_one(waiting, &[]).await.unwrap().get(0);
+    let waiting: i64 = client.one(waiting).await.unwrap();
     assert_eq!((waiting, unfinished(client).await), (jobs, jobs));
 }
 
@@ -87,7 +88,7 @@ async fn jobs_wait_without_attempts_while_their_endpoint_rejects_all() {
     }
     worker.stop().await.unwrap();
     let failed = "SELECT count(*) FROM posthaste.attempt";
-    let failed: i64 = client.query_one(failed, &[]).await.unwrap().get(0);
+    let failed: i64 = client.one(failed).await.unwrap();
     assert_eq!(failed, 0);
 }
 
@@ -105,36 +106,33 @@ async fn redirects_are_not_followed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn jobs_wait_without_attempts_while_no_endpoint_is_reachable() {
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+async fn jobs_wait_without_attempts_while_no_endpoint_is_reachable() -> TestResult {
+    let (db, client) = connected(PgVersion::any()).await?;
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
     let there = listener.local_addr().unwrap();
     drop(listener);
     put_many(&client, "m", 40).await;
     let worker = post_to(&db, &format!("http://ann:geheim@{there}/")).await;
     let errors = "SELECT DISTINCT last_error FROM posthaste.job WHERE last_error IS NOT NULL";
     let is_recorded = async || Ok(!client.query(errors, &[]).await?.is_empty());
-    eventually(SOON, "the reason is recorded", is_recorded)
-        .await
-        .unwrap();
+    eventually(SOON, "the reason is recorded", is_recorded).await?;
     all_wait(&client, 40).await;
-    for row in client.query(errors, &[]).await.unwrap() {
+    for row in client.query(errors, &[]).await? {
         let error: &str = row.get(0);
         assert!(error.starts_with("cannot connect: "), "{error}");
         assert!(!error.contains("geheim"), "{error}");
     }
-    let listener = TcpListener::bind(there).await.unwrap();
+    let listener = TcpListener::bind(there).await?;
     let _switch = Switch::serve(listener).await;
     all_done(&client).await;
-    worker.stop().await.unwrap();
+    worker.stop().await?;
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_rejected_alone_counts_attempts_and_blocks_no_other() {
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+async fn a_job_rejected_alone_counts_attempts_and_blocks_no_other() -> TestResult {
+    let (db, client) = connected(PgVersion::any()).await?;
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = format!("http://{}/", listener.local_addr().unwrap());
     let _switch = Switch::serve(listener).await;
     put_many(&client, "bad", 1).await;
@@ -142,12 +140,12 @@ async fn a_job_rejected_alone_counts_attempts_and_blocks_no_other() {
     eventually(SOON, "it has an attempt", async || {
         put_many(&client, "m", 20).await;
         let counted = "SELECT count(*) FROM posthaste.job WHERE name = 'bad' AND attempt > 0";
-        let counted: i64 = client.query_one(counted, &[]).await?.get(0);
+        let counted: i64 = client.one(counted).await?;
         Ok(counted == 1)
     })
-    .await
-    .unwrap();
+    .await?;
     let left = async || Ok(unfinished(&client).await == 1);
-    eventually(SOON, "all others are done", left).await.unwrap();
-    worker.stop().await.unwrap();
+    eventually(SOON, "all others are done", left).await?;
+    worker.stop().await?;
+    Ok(())
 }

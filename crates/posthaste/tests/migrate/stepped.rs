@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use posthaste::{check_schema, migrations_sql_after};
-use posthaste_testkit::{PgVersion, TestDb};
+use posthaste_testkit::{PgVersion, Sql as _, TestDb};
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 
@@ -53,7 +53,7 @@ async fn migrated(client: &Client) -> u32 {
         match client.batch_execute(&script).await {
             Ok(()) => return refused,
             Err(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => {
-                client.batch_execute("ROLLBACK").await.unwrap();
+                client.run("ROLLBACK").await.unwrap();
                 tokio::time::sleep(Duration::from_millis(200)).await;
             }
             Err(error) => panic!("{error:?}"),
@@ -132,7 +132,7 @@ async fn the_next_versions_step_applies_under_a_running_worker() {
         // A worker that starts on the next version's schema works too.
         let more = "INSERT INTO posthaste.job (name) SELECT 'x' FROM generate_series(1, 10)";
         let (worker, again) = counting(&db).await;
-        client.batch_execute(more).await.unwrap();
+        client.run(more).await.unwrap();
         all_done(&client).await;
         assert_eq!(again.load(Ordering::SeqCst), 10);
         worker.stop().await.unwrap();

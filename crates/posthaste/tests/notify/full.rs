@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use posthaste_testkit::{PgServer, PgVersion, eventually};
+use posthaste_testkit::{PgServer, PgVersion, Sql as _, eventually};
 
 use super::{ENQUEUE, all_asleep, listener, notified, sleeper, starts};
 use crate::support::{SOON, all_done, migrated};
@@ -22,13 +22,13 @@ async fn a_full_notification_queue_fails_no_enqueue() {
     let (worker, mut jobs) = sleeper(&db, Duration::from_millis(20)).await;
     all_asleep(&client).await;
     let (holder, _heard) = listener(&other).await;
-    holder.batch_execute("BEGIN; SELECT 1").await.unwrap();
+    holder.run("BEGIN; SELECT 1").await.unwrap();
     let usage = async || -> f64 {
         let row = client.query_one("SELECT pg_notification_queue_usage()", &[]);
         row.await.unwrap().get(0)
     };
     while usage().await <= 0.5 {
-        noise.batch_execute(NOTIFY).await.unwrap();
+        noise.run(NOTIFY).await.unwrap();
     }
     eventually(SOON, "nobody is notified", async || {
         Ok(notified(&client).await == 0)
@@ -56,7 +56,7 @@ async fn a_full_notification_queue_fails_no_enqueue() {
         starts(&client, way, &mut jobs).await;
     }
     all_done(&client).await;
-    holder.batch_execute("COMMIT").await.unwrap();
+    holder.run("COMMIT").await.unwrap();
     all_asleep(&client).await;
     starts(&client, ENQUEUE, &mut jobs).await;
     worker.stop().await.unwrap();

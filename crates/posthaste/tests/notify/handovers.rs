@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use posthaste::{Backoff, Config, Outcome, QueueConfig, WorkerHandle};
-use posthaste_testkit::{PgVersion, Proxy, TestDb, eventually, ran};
+use posthaste_testkit::{PgVersion, Proxy, Sql as _, TestDb, TestResult, eventually, ran};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio_postgres::{Client, NoTls};
 
@@ -54,7 +54,7 @@ impl Played {
     }
 
     async fn run(&self, sql: &str) {
-        self.client.batch_execute(sql).await.expect(sql);
+        self.client.run(sql).await.expect(sql);
     }
 
     /// Returns when the next job started.
@@ -135,7 +135,7 @@ async fn beside(client: &Client, play: impl Future<Output = Duration>) -> (Durat
         let probe = async {
             tokio::time::sleep(nap).await;
             let commit = "SELECT pg_catalog.pg_notify('probe', '')";
-            client.batch_execute(commit).await.unwrap();
+            client.run(commit).await.unwrap();
         };
         tokio::select! {
             took = &mut play => return (took, slowest),
@@ -345,11 +345,11 @@ async fn idle_workers_react_to_every_event_without_polling() {
 /// A connection that is dead unnoticed: the first job waits for a poll, those after it do not, and
 /// the connection is replaced.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_half_open_listener_delays_a_job_by_one_poll() {
+async fn a_half_open_listener_delays_a_job_by_one_poll() -> TestResult {
     let mut system = Played::new().await;
-    system.worker.stop().await.unwrap();
-    let server = posthaste_testkit::PgServer::shared(PgVersion::any()).unwrap();
-    let proxy = Proxy::start(server.address()).await.unwrap();
+    system.worker.stop().await?;
+    let server = posthaste_testkit::PgServer::shared(PgVersion::any())?;
+    let proxy = Proxy::start(server.address()).await?;
     (system.worker, system.started) = started(&system.db, &proxy.url(system.db.name())).await;
     let what = "a job behind a dead connection";
     judge(what, WOKEN, &mut system, async |system: &mut Played| {
@@ -374,12 +374,13 @@ async fn a_half_open_listener_delays_a_job_by_one_poll() {
         second.max(first / 5)
     })
     .await;
-    system.worker.stop().await.unwrap();
+    system.worker.stop().await?;
+    Ok(())
 }
 
 /// A leader that stops cleanly releases its lease to others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn due_jobs_do_not_wait_for_the_lease_of_a_stopped_leader() {
+async fn due_jobs_do_not_wait_for_the_lease_of_a_stopped_leader() -> TestResult {
     let mut system = Played::new().await;
     let what = "a job that is due behind a leader that stopped";
     judge(what, LOOKED, &mut system, async |system: &mut Played| {
@@ -401,5 +402,6 @@ async fn due_jobs_do_not_wait_for_the_lease_of_a_stopped_leader() {
         system.after(due, 1).await
     })
     .await;
-    system.worker.stop().await.unwrap();
+    system.worker.stop().await?;
+    Ok(())
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use posthaste_testkit::PgVersion;
+use posthaste_testkit::{PgVersion, Sql as _};
 
 use super::{ENQUEUE, all_asleep, sleeper, starts};
 use crate::support::{all_done, database, number};
@@ -21,7 +21,7 @@ async fn a_notified_worker_that_claimed_everything_does_not_poll_again() {
         "ALTER DATABASE \"{}\" SET track_functions = 'all'",
         db.name()
     );
-    client.batch_execute(&track).await.unwrap();
+    client.run(&track).await.unwrap();
     let (worker, mut jobs) = sleeper(&db, Duration::from_millis(100)).await;
     all_asleep(&client).await;
     for _ in 0..JOBS {

@@ -1,7 +1,7 @@
 //! Ordering keys across segments, redriven jobs, ends of turns, and locked lanes.
 
 use posthaste::{JobId, State};
-use posthaste_testkit::PgVersion;
+use posthaste_testkit::{PgVersion, Sql as _};
 
 use super::without_workers::Store;
 use crate::support::{database, jobs};
@@ -73,9 +73,9 @@ async fn a_locked_lane_delays_only_its_ordered_jobs() {
     let id = store.enqueue(1).await;
     let other = db.client().await.unwrap();
     let hold = "BEGIN; SELECT pg_advisory_xact_lock(1885893475, posthaste.lane_key('', 0))";
-    other.batch_execute(hold).await.unwrap();
+    other.run(hold).await.unwrap();
     assert_eq!(store.turns().await, 0);
-    other.batch_execute("ROLLBACK").await.unwrap();
+    other.run("ROLLBACK").await.unwrap();
     assert_eq!(store.next().await, id);
 }
 

@@ -1,6 +1,7 @@
 //! A store without workers: the test advances ordering keys, and claims and closes jobs.
 
 use posthaste::enqueue;
+use posthaste_testkit::Sql as _;
 use tokio_postgres::Client;
 use uuid::Uuid;
 
@@ -56,7 +57,7 @@ impl Store {
     pub(crate) async fn settle(&self, job: &Claimed, kind: i16) {
         let closed: Vec<i64> = self
             .client
-            .query_one(
+            .one_with(
                 "SELECT posthaste.settle($1, $2, $3, ARRAY[$4::bigint], ARRAY[$5::smallint],
                                          ARRAY[0], ARRAY[interval '0'],
                                          ARRAY[CASE WHEN $5 = 4 THEN now() + interval '1 hour'
@@ -64,8 +65,7 @@ impl Store {
                 &[&job.slot, &job.batch, &job.token, &job.id, &kind],
             )
             .await
-            .unwrap()
-            .get(0);
+            .unwrap();
         assert_eq!(closed, [job.id]);
     }
 

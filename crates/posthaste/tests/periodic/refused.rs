@@ -1,12 +1,12 @@
 //! Periodic jobs that cannot be read or enqueued.
 
 use posthaste::{NewJob, Periodic};
-use posthaste_testkit::{PgVersion, eventually};
+use posthaste_testkit::{PgVersion, Sql as _, TestResult, eventually};
 use serde_json::json;
 use tokio_postgres::Client;
 
 use super::{Seen, noting, ten_minutes_ago};
-use crate::support::{SOON, database, number};
+use crate::support::{SOON, connected, database, number};
 
 /// Returns the library's error for a schedule, without the name of the field.
 fn refusal(schedule: &str, zone: &str) -> Option<String> {
@@ -22,8 +22,7 @@ async fn refusals(client: &Client, schedules: &[String], zones: &[String]) -> Ve
     let sql = "SELECT posthaste.schedule_refusal(u.schedule, u.zone)
                  FROM unnest($1::text[], $2::text[]) WITH ORDINALITY u(schedule, zone, place)
                 ORDER BY u.place";
-    let rows = client.query(sql, &[&schedules, &zones]).await.unwrap();
-    rows.iter().map(|row| row.get(0)).collect()
+    client.rows_with(sql, &[&schedules, &zones]).await.unwrap()
 }
 
 /// Generates one part of a field, valid or invalid.
@@ -145,8 +144,7 @@ async fn database_and_library_reject_the_same_time_zones() {
         let db = database(version).await;
         let client = db.client().await.unwrap();
         let known = "SELECT name FROM pg_timezone_names WHERE name ~ '^[A-Z]'";
-        let rows = client.query(known, &[]).await.unwrap();
-        let mut zones: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+        let mut zones: Vec<String> = client.rows(known).await.unwrap();
         for name in [
             "europe/berlin",
             "utc",
@@ -189,7 +187,7 @@ async fn rejects_invalid_schedule_rows_with_a_reason() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let good = "INSERT INTO posthaste.periodic (name, schedule, job) VALUES ('p', '@daily', 'x')";
-    client.batch_execute(good).await.unwrap();
+    client.run(good).await.unwrap();
     for (set, refusal) in [
         (
             "schedule = '0 0 2 * * *'",
@@ -226,13 +224,12 @@ async fn unread(client: &Client, rows: &str) {
         "BEGIN; SET LOCAL session_replication_role = replica;
          INSERT INTO posthaste.periodic (name, schedule, time_zone, job, kwargs) {rows}; COMMIT"
     );
-    client.batch_execute(&insert).await.unwrap();
+    client.run(&insert).await.unwrap();
 }
 
 #[tokio::test]
-async fn unreadable_schedules_do_not_delay_others() {
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
+async fn unreadable_schedules_do_not_delay_others() -> TestResult {
+    let (db, client) = connected(PgVersion::any()).await?;
     unread(
         &client,
         "SELECT 'tenant' || g, '0 0 2 * * *', 'UTC', 'x', '{}' FROM generate_series(1, 1100) g",
@@ -245,29 +242,26 @@ async fn unreadable_schedules_do_not_delay_others() {
     )
     .await;
     let seen = Seen::default();
-    let worker = noting(&db.pool(4).unwrap(), &seen).start().await.unwrap();
+    let worker = noting(&db.pool(4)?, &seen).start().await?;
     eventually(SOON, "the leader has seen what can be read", async || {
         let known = "SELECT count(*) = 2 FROM posthaste.periodic
                       WHERE next_at IS NOT NULL AND name IN ('b', 'z')";
-        Ok(client.query_one(known, &[]).await?.get(0))
+        client.one(known).await
     })
-    .await
-    .unwrap();
+    .await?;
     ten_minutes_ago(&client).await;
     eventually(SOON, "the good one comes", async || {
         Ok(seen.lock().unwrap().contains_key("z"))
     })
-    .await
-    .unwrap();
+    .await?;
     let failed = "SELECT count(*) FROM posthaste.periodic WHERE error IS NOT NULL";
     eventually(SOON, "all others have their error", async || {
         Ok(number(&client, failed).await == 1_102)
     })
-    .await
-    .unwrap();
+    .await?;
     let errors = "SELECT string_agg(error, '; ' ORDER BY name) FROM posthaste.periodic
                    WHERE name IN ('b', 'c', 'tenant1')";
-    let errors: String = client.query_one(errors, &[]).await.unwrap().get(0);
+    let errors: String = client.one(errors).await?;
     for part in [
         "must be a JSON object",
         "no time zone is named \"Mars/Base\"",
@@ -280,11 +274,11 @@ async fn unreadable_schedules_do_not_delay_others() {
     assert_eq!(number(&client, checked).await, 1_102);
     // A repaired schedule is enqueued at once.
     let mend = "UPDATE posthaste.periodic SET kwargs = '{}' WHERE name = 'b'";
-    client.batch_execute(mend).await.unwrap();
+    client.run(mend).await?;
     eventually(SOON, "the mended one comes", async || {
         Ok(seen.lock().unwrap().contains_key("b"))
     })
-    .await
-    .unwrap();
-    worker.stop().await.unwrap();
+    .await?;
+    worker.stop().await?;
+    Ok(())
 }

@@ -1,7 +1,7 @@
 //! Jobs that break the claim they are part of are found and ended, and no other job is harmed.
 
 use posthaste::Outcome;
-use posthaste_testkit::{PgServer, PgVersion, connect, eventually, reaches};
+use posthaste_testkit::{PgServer, PgVersion, Sql as _, TestResult, connect, eventually, reaches};
 
 use super::INNOCENT;
 use crate::support::{SOON, database, unfinished, worker};
@@ -32,42 +32,39 @@ async fn jobs_the_worker_cannot_decode_are_isolated_and_ended() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn jobs_with_invalid_text_in_a_sql_ascii_database_are_isolated_and_ended() {
-    let server = PgServer::start(PgVersion::any(), &[]).unwrap();
-    let admin = connect(&server.url("postgres")).await.unwrap();
+async fn jobs_with_invalid_text_in_a_sql_ascii_database_are_isolated_and_ended() -> TestResult {
+    let server = PgServer::start(PgVersion::any(), &[])?;
+    let admin = connect(&server.url("postgres")).await?;
     let create = "CREATE DATABASE bytes TEMPLATE template0 ENCODING 'SQL_ASCII' LOCALE 'C'";
-    admin.batch_execute(create).await.unwrap();
-    let mut client = connect(&server.url("bytes")).await.unwrap();
-    posthaste::migrate(&mut client).await.unwrap();
-    let manager = deadpool_postgres::Manager::new(
-        server.url("bytes").parse().unwrap(),
-        tokio_postgres::NoTls,
-    );
+    admin.run(create).await?;
+    let mut client = connect(&server.url("bytes")).await?;
+    posthaste::migrate(&mut client).await?;
+    let manager =
+        deadpool_postgres::Manager::new(server.url("bytes").parse()?, tokio_postgres::NoTls);
     let pool = deadpool_postgres::Pool::builder(manager).build().unwrap();
     let bombs = ["'h.' || chr(255)", "'bomb', tag => chr(255)"];
     for bomb in bombs {
         let bomb = format!("SELECT posthaste.enqueue({bomb})");
-        client.batch_execute(&bomb).await.unwrap();
+        client.run(&bomb).await?;
     }
     let good = "INSERT INTO posthaste.job (name) SELECT 'good' FROM generate_series(1, 20)";
-    client.batch_execute(good).await.unwrap();
+    client.run(good).await?;
     // Each claim uses the queue's rate, even one that fails.
     let limit = "SELECT posthaste.limit_rate('default', 20, burst => 1)";
-    client.batch_execute(limit).await.unwrap();
+    client.run(limit).await?;
     let worker = worker(&pool)
         .queue("default", 4)
         .handler("good", |_, _| async { Ok(Outcome::Done) })
         .start()
-        .await
-        .unwrap();
+        .await?;
     eventually(SOON, "only the bombs are left, dead", async || {
         let dead = "SELECT count(*) FROM posthaste.dead";
-        let dead: i64 = client.query_one(dead, &[]).await?.get(0);
+        let dead: i64 = client.one(dead).await?;
         Ok(dead == 2 && unfinished(&client).await == 2)
     })
-    .await
-    .unwrap();
-    worker.stop().await.unwrap();
+    .await?;
+    worker.stop().await?;
+    Ok(())
 }
 
 /// Plays a job that breaks its claim, in the middle of innocent jobs.
@@ -76,7 +73,7 @@ async fn unreadable(bomb: &str) {
     let client = db.client().await.unwrap();
     let good = "INSERT INTO posthaste.job (name) SELECT 'good' FROM generate_series(1, $1::bigint)";
     client.execute(good, &[&(INNOCENT / 2)]).await.unwrap();
-    client.batch_execute(bomb).await.unwrap();
+    client.run(bomb).await.unwrap();
     client
         .execute(good, &[&(INNOCENT - INNOCENT / 2)])
         .await
@@ -97,7 +94,7 @@ async fn unreadable(bomb: &str) {
     .unwrap();
     eventually(SOON, "the bomb is dead", async || {
         let dead = "SELECT count(*) FROM posthaste.dead WHERE name = 'bomb'";
-        Ok(client.query_one(dead, &[]).await?.get::<_, i64>(0) == 1)
+        Ok(client.one::<i64>(dead).await? == 1)
     })
     .await
     .unwrap();

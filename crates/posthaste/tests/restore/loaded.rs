@@ -5,7 +5,7 @@ use std::process::Output;
 use std::time::Instant;
 
 use posthaste::{Outcome, rebase};
-use posthaste_testkit::{PgServer, PgVersion, TestDb, connect, eventually};
+use posthaste_testkit::{PgServer, PgVersion, Sql as _, TestDb, TestResult, connect, eventually};
 use tokio_postgres::Client;
 
 use super::story::{next_xid, use_up_to};
@@ -128,7 +128,7 @@ async fn loaded_rows_stop_workers_until_a_rebase() {
             let target = support::migrated(&new).await;
             let mut client = target.client().await.unwrap();
             client
-                .batch_execute("SELECT posthaste.check_identity()")
+                .run("SELECT posthaste.check_identity()")
                 .await
                 .unwrap();
             load(*way, (&old, source.name()), (&new, target.name())).unwrap();
@@ -152,7 +152,7 @@ async fn loaded_rows_stop_workers_until_a_rebase() {
                 .unwrap_or_else(|error| panic!("{way:?}: {error:?}"));
             // It is detected again.
             let again = "INSERT INTO posthaste.ready_1 SELECT * FROM posthaste.ready_1 WHERE false";
-            client.batch_execute(again).await.unwrap();
+            client.run(again).await.unwrap();
             refused(&client).await;
             posthaste_testkit::ran::count("ways of loading", 1);
         }
@@ -183,7 +183,7 @@ async fn rows_of_another_store_are_accepted_only_with_force() {
     let target = support::migrated(server).await;
     let mut client = target.client().await.unwrap();
     let own = "SELECT setval('posthaste.job_id', 1000), posthaste.enqueue('own')";
-    client.batch_execute(own).await.unwrap();
+    client.run(own).await.unwrap();
     let way = Way::Restore(&["--table=ready_0"]);
     load(way, (server, source.name()), (server, target.name())).unwrap();
     refused(&client).await;
@@ -196,22 +196,21 @@ async fn rows_of_another_store_are_accepted_only_with_force() {
 
 /// The commit that loads the rows stops the running worker, which logs this rarely.
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn running_workers_stop_claiming_when_rows_are_loaded() {
-    let server = PgServer::shared(PgVersion::any()).unwrap();
-    let source = filled(server).await.unwrap();
+async fn running_workers_stop_claiming_when_rows_are_loaded() -> TestResult {
+    let server = PgServer::shared(PgVersion::any())?;
+    let source = filled(server).await?;
     let target = support::migrated(server).await;
-    let client = target.client().await.unwrap();
-    let worker = support::worker(&target.pool(2).unwrap())
+    let client = target.client().await?;
+    let worker = support::worker(&target.pool(2)?)
         .queue("default", 4)
         .handler("*", |_, job| async move {
             assert_eq!(&*job.name, "own", "a job of another store ran");
             Ok(Outcome::Done)
         })
         .start()
-        .await
-        .unwrap();
+        .await?;
     let own = "INSERT INTO posthaste.job (name) VALUES ('own')";
-    client.batch_execute(own).await.unwrap();
+    client.run(own).await?;
     support::all_done(&client).await;
     let way = Way::Restore(&[]);
     load(way, (server, source.name()), (server, target.name())).unwrap();
@@ -219,11 +218,10 @@ async fn running_workers_stop_claiming_when_rows_are_loaded() {
     eventually(SOON, "nobody works", async || {
         Ok(number(&client, living).await == 0)
     })
-    .await
-    .unwrap();
+    .await?;
     let tries = async || number(&client, "SELECT last_value FROM posthaste.worker_id").await;
     let (before, begun) = (tries().await, Instant::now());
-    client.batch_execute("SELECT pg_sleep(3)").await.unwrap();
+    client.run("SELECT pg_sleep(3)").await?;
     // There is a delay between two attempts; without one there would be hundreds.
     let (tried, within) = (tries().await - before, begun.elapsed());
     assert!(
@@ -231,6 +229,7 @@ async fn running_workers_stop_claiming_when_rows_are_loaded() {
         "{tried} tries to begin anew within {within:?}"
     );
     worker.stop().await.ok();
+    Ok(())
 }
 
 /// After `pg_dump --schema-only` the error says what the schema is.
@@ -264,7 +263,7 @@ async fn empty_schemas_differ_from_missing_ones() {
     let jobs = rebase(&mut client, false).await.unwrap();
     assert_eq!(jobs, OPEN.unsigned_abs());
     client
-        .batch_execute("SELECT posthaste.check_identity(), posthaste.enqueue('x')")
+        .run("SELECT posthaste.check_identity(), posthaste.enqueue('x')")
         .await
         .unwrap();
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use posthaste::Outcome;
-use posthaste_testkit::{PgServer, PgVersion, connect, eventually};
+use posthaste_testkit::{PgServer, PgVersion, Sql as _, TestResult, connect, eventually};
 
 use crate::stress::store::Store;
 use crate::support::{self, SOON};
@@ -50,34 +50,33 @@ async fn delivery_ids_are_not_reused(version: PgVersion) -> anyhow::Result<()> {
         format!("INSERT INTO posthaste.job (name) SELECT 'open' FROM generate_series(1, {jobs})")
     };
     let old = db.client().await?;
-    old.batch_execute(&enqueue(3)).await?;
+    old.run(&enqueue(3)).await?;
     support::all_done(&old).await;
     let arrived = taken(&sink);
     let new = connect(&replica.url(db.name())).await?;
     eventually(SOON, "the replica has all of it", async || {
         let known = "SELECT last_value >= 3 AND NOT EXISTS (SELECT FROM posthaste.job) \
                      FROM posthaste.known_id";
-        Ok(new.query_one(known, &[]).await?.get(0))
+        new.one(known).await
     })
     .await?;
-    new.batch_execute("ALTER SYSTEM SET primary_conninfo = ''")
-        .await?;
-    new.batch_execute("SELECT pg_reload_conf()").await?;
+    new.run("ALTER SYSTEM SET primary_conninfo = ''").await?;
+    new.run("SELECT pg_reload_conf()").await?;
     eventually(SOON, "nothing arrives any more", async || {
         let receiver = "SELECT NOT EXISTS (SELECT FROM pg_stat_wal_receiver)";
-        Ok(new.query_one(receiver, &[]).await?.get(0))
+        new.one(receiver).await
     })
     .await?;
-    old.batch_execute(&enqueue(100)).await?;
+    old.run(&enqueue(100)).await?;
     support::all_done(&old).await;
     let lost = taken(&sink);
     assert_eq!(lost.len(), 100);
     tokio::task::block_in_place(|| primary.stop_immediate())?;
-    new.batch_execute("SELECT pg_promote()").await?;
+    new.run("SELECT pg_promote()").await?;
     // The lag of a replica has no bound: this plays more than the ids that are skipped.
-    new.batch_execute("SELECT posthaste.recover(), setval('posthaste.job_id', 3)")
+    new.run("SELECT posthaste.recover(), setval('posthaste.job_id', 3)")
         .await?;
-    new.batch_execute(&enqueue(100)).await?;
+    new.run(&enqueue(100)).await?;
     support::all_done(&new).await;
     let after = taken(&sink);
     assert_eq!(after.len(), 100);
@@ -91,7 +90,7 @@ async fn delivery_ids_are_not_reused(version: PgVersion) -> anyhow::Result<()> {
     }
     for (id, delivery) in arrived {
         let now = "SELECT posthaste.delivery_id($1)::text";
-        let now: String = new.query_one(now, &[&id]).await?.get(0);
+        let now: String = new.one_with(now, &[&id]).await?;
         assert_eq!(now, delivery, "a job that arrived keeps its id");
     }
     worker.stop().await?;
@@ -112,13 +111,13 @@ async fn delivery_ids_lost_in_a_failover_are_not_reused_on_18() {
 /// The promoted server has received a claim and not its acknowledgement: its worker takes the job
 /// for done, and is alive.
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn a_failover_repeats_only_jobs_with_lost_acknowledgements() {
+async fn a_failover_repeats_only_jobs_with_lost_acknowledgements() -> TestResult {
     let db = support::database(PgVersion::any()).await;
-    let store = Store::new(db.url()).await.unwrap();
+    let store = Store::new(db.url()).await?;
     let (release, released) = tokio::sync::watch::channel(false);
     let ran = Arc::new(Mutex::new(Vec::new()));
     let sink_of_handler = Arc::clone(&ran);
-    let worker = support::worker(&db.pool(2).unwrap())
+    let worker = support::worker(&db.pool(2)?)
         .queue("default", 4)
         .handler("long", {
             let ran = Arc::clone(&ran);
@@ -136,9 +135,8 @@ async fn a_failover_repeats_only_jobs_with_lost_acknowledgements() {
             async { Ok(Outcome::Done) }
         })
         .start()
-        .await
-        .unwrap();
-    store.enqueue("long", 0).await.unwrap();
+        .await?;
+    store.enqueue("long", 0).await?;
     let began = async |what: &'static str| {
         let has = || ran.lock().expect("a list").contains(&what);
         eventually(SOON, what, async || Ok(has())).await.unwrap();
@@ -147,27 +145,23 @@ async fn a_failover_repeats_only_jobs_with_lost_acknowledgements() {
     // A claim that the worker has forgotten, in a lane that it does not poll.
     let lost = "WITH j AS (SELECT posthaste.enqueue('short', queue => 'other'))
         UPDATE posthaste.worker SET name = name FROM j WHERE name <> 'by hand' RETURNING id";
-    let first: i64 = store.value(lost, &[]).await.unwrap();
+    let first: i64 = store.value(lost, &[]).await?;
     let claim = "SELECT count(*) FROM posthaste.claim('other', '{0}', $1, gen_random_uuid(), 1, 1)";
-    assert_eq!(store.value::<i64>(claim, &[&first]).await.unwrap(), 1);
+    assert_eq!(store.value::<i64>(claim, &[&first]).await?, 1);
     store
         .say("UPDATE posthaste.worker SET identity = 'another timeline' WHERE name <> 'by hand'")
-        .await
-        .unwrap();
-    store.enqueue("short", 0).await.unwrap();
+        .await?;
+    store.enqueue("short", 0).await?;
     began("short").await;
     let second =
         "SELECT count(*) FROM posthaste.worker WHERE name <> 'by hand' AND stopped_at IS NULL";
     assert_eq!(
-        store.value::<i64>(second, &[]).await.unwrap(),
+        store.value::<i64>(second, &[]).await?,
         2,
         "it goes on under a new id, and beats for both"
     );
     // Twice the time after which a silent worker is declared dead.
-    store
-        .until(&store.clock(3000).await.unwrap())
-        .await
-        .unwrap();
+    store.until(&store.clock(3000).await?).await?;
     assert_eq!(
         support::count(&store.client, "running").await,
         2,
@@ -177,8 +171,8 @@ async fn a_failover_repeats_only_jobs_with_lost_acknowledgements() {
     eventually(SOON, "the lost one is rescued", async || {
         Ok(support::count(&store.client, "quarantined").await == 1)
     })
-    .await
-    .unwrap();
+    .await?;
     assert_eq!(*ran.lock().unwrap(), ["long", "short"]);
-    worker.stop().await.unwrap();
+    worker.stop().await?;
+    Ok(())
 }

@@ -2,7 +2,7 @@
 //! `session_replication_role = replica`.
 
 use posthaste::{Outcome, WorkerBuilder, grant_roles};
-use posthaste_testkit::{PgVersion, eventually};
+use posthaste_testkit::{PgVersion, Sql as _, TestResult, eventually};
 
 use crate::support::{SOON, database, number, quick_queue, worker};
 
@@ -18,15 +18,15 @@ fn builder(pool: &deadpool_postgres::Pool) -> WorkerBuilder {
 }
 
 #[tokio::test]
-async fn replica_role_sessions_are_reset_or_refused() {
+async fn replica_role_sessions_are_reset_or_refused() -> TestResult {
     for version in PgVersion::tried() {
         let db = database(version).await;
-        let mut client = db.client().await.unwrap();
-        grant_roles(&mut client).await.unwrap();
+        let mut client = db.client().await?;
+        grant_roles(&mut client).await?;
         let name = db.name();
         let set = format!("ALTER DATABASE {name} SET session_replication_role = replica");
-        client.batch_execute(&set).await.unwrap();
-        let plain = db.pool_as("posthaste_worker", 4).unwrap();
+        client.run(&set).await?;
+        let plain = db.pool_as("posthaste_worker", 4)?;
         let refused = builder(&plain).start().await.err().expect("a refusal");
         let refused = format!("{refused} {refused:?}");
         assert!(
@@ -34,23 +34,21 @@ async fn replica_role_sessions_are_reset_or_refused() {
             "{refused}"
         );
 
-        let working = builder(&db.pool(4).unwrap()).start().await.unwrap();
-        let silent = db.client().await.unwrap();
+        let working = builder(&db.pool(4)?).start().await?;
+        let silent = db.client().await?;
         let enqueue = "SELECT posthaste.enqueue('ok') FROM generate_series(1, 3);
                        SELECT posthaste.enqueue('no', unique_key => 'k')";
-        silent.batch_execute(enqueue).await.unwrap();
+        silent.run(enqueue).await?;
         let left = "SELECT count(*) FROM posthaste.job WHERE state <> 'discarded'";
         eventually(SOON, "all are worked", async || {
             Ok(number(&client, left).await == 0)
         })
-        .await
-        .unwrap();
+        .await?;
         let leads = "SELECT count(*) FROM posthaste.leader WHERE until > clock_timestamp()";
         eventually(SOON, "it leads", async || {
             Ok(number(&client, leads).await == 1)
         })
-        .await
-        .unwrap();
+        .await?;
         let counted = "SELECT sum(discarded)::bigint FROM posthaste.counts()";
         assert_eq!(number(&client, counted).await, 1);
         let held = "SELECT count(*) FROM posthaste.unique_key";
@@ -66,22 +64,19 @@ async fn replica_role_sessions_are_reset_or_refused() {
         let direct = "UPDATE posthaste.leader SET until = until, pid = pg_backend_pid()";
         let refused = silent.batch_execute(direct).await.unwrap_err();
         assert_eq!(refused.code().unwrap().code(), "55000");
-        working.stop().await.unwrap();
+        working.stop().await?;
 
         let reset = format!("ALTER DATABASE {name} RESET session_replication_role");
-        client.batch_execute(&reset).await.unwrap();
-        let plain = db.pool_as("posthaste_worker", 4).unwrap();
-        let working = builder(&plain).start().await.unwrap();
-        client
-            .batch_execute("SELECT posthaste.redrive()")
-            .await
-            .unwrap();
+        client.run(&reset).await?;
+        let plain = db.pool_as("posthaste_worker", 4)?;
+        let working = builder(&plain).start().await?;
+        client.run("SELECT posthaste.redrive()").await?;
         let discarded = "SELECT coalesce(sum(discarded_total), 0)::bigint FROM posthaste.counts()";
         eventually(SOON, "work goes on", async || {
             Ok(number(&client, discarded).await == 2)
         })
-        .await
-        .unwrap();
-        working.stop().await.unwrap();
+        .await?;
+        working.stop().await?;
     }
+    Ok(())
 }

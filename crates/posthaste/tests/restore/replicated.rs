@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use posthaste::{Outcome, rebase};
-use posthaste_testkit::{PgServer, PgVersion, TestDb, eventually};
+use posthaste_testkit::{PgServer, PgVersion, Sql as _, TestDb, TestResult, eventually};
 use tokio_postgres::Client;
 
 use super::tempfile;
@@ -15,14 +15,14 @@ use crate::support::{self, SOON, number};
 async fn replicate(from: &TestDb, what: &str, at: &PgServer, to: &Client) -> anyhow::Result<()> {
     let publisher = from.client().await?;
     let publish = format!("CREATE PUBLICATION everything FOR {what}");
-    publisher.batch_execute(&publish).await?;
+    publisher.run(&publish).await?;
     let subscribe = format!(
         "CREATE SUBSCRIPTION everything
            CONNECTION 'host=127.0.0.1 port={} user=postgres dbname={}' PUBLICATION everything",
         at.address().port(),
         from.name()
     );
-    to.batch_execute(&subscribe).await?;
+    to.run(&subscribe).await?;
     eventually(SOON, "what there was has come", async || {
         let late = "SELECT count(*) FROM pg_subscription_rel WHERE srsubstate <> 'r'";
         Ok(number(to, late).await == 0)
@@ -44,15 +44,15 @@ async fn caught_up(publisher: &Client, subscriber: &Client) -> anyhow::Result<()
 const APP: &str = "CREATE TABLE app (id integer PRIMARY KEY)";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn replicated_stores_continue_after_a_rebase() {
+async fn replicated_stores_continue_after_a_rebase() -> TestResult {
     for version in PgVersion::ALL {
-        let old = PgServer::start(version, &[("wal_level", "logical")]).unwrap();
-        let new = PgServer::start(version, &[]).unwrap();
+        let old = PgServer::start(version, &[("wal_level", "logical")])?;
+        let new = PgServer::start(version, &[])?;
         let source = support::migrated(&old).await;
-        let publisher = source.client().await.unwrap();
-        publisher.batch_execute(APP).await.unwrap();
+        let publisher = source.client().await?;
+        publisher.run(APP).await?;
         // The schema without its rows: the subscription copies these.
-        let target = TestDb::empty(&new).await.unwrap();
+        let target = TestDb::empty(&new).await?;
         let script = tempfile();
         let mut tool = old.tool("pg_dump");
         tool.args(["--schema-only", "--file"]).arg(&script);
@@ -60,21 +60,18 @@ async fn replicated_stores_continue_after_a_rebase() {
         let mut tool = new.tool("psql");
         tool.args(["--quiet", "--dbname", target.name(), "--file"]);
         assert!(tool.arg(&script).status().unwrap().success());
-        std::fs::remove_file(script).unwrap();
-        let mut subscriber = target.client().await.unwrap();
-        replicate(&source, "ALL TABLES", &old, &subscriber)
-            .await
-            .unwrap();
+        std::fs::remove_file(script)?;
+        let mut subscriber = target.client().await?;
+        replicate(&source, "ALL TABLES", &old, &subscriber).await?;
         // Jobs continue there, with every kind of write.
-        let worker = support::worker(&source.pool(4).unwrap())
+        let worker = support::worker(&source.pool(4)?)
             .queue_config(support::quick_queue())
             .handler("done", |_, _| async { Ok(Outcome::Done) })
             .handler("fails", |_, _| async { Err("no".into()) })
             .start()
-            .await
-            .unwrap();
+            .await?;
         publisher
-            .batch_execute(
+            .run(
                 "SELECT posthaste.limit_rate('q3', 90, '1 minute'), posthaste.pause('paused'),
                         posthaste.keep('default', '1 hour');
                  INSERT INTO posthaste.job (name) SELECT 'done' FROM generate_series(1, 300);
@@ -85,34 +82,29 @@ async fn replicated_stores_continue_after_a_rebase() {
                         posthaste.enqueue('open', queue => 'q3',
                                           scheduled_at => now() + interval '1 hour')",
             )
-            .await
-            .unwrap();
+            .await?;
         eventually(SOON, "the others are done or dead", async || {
             let left =
                 "SELECT count(*) FROM posthaste.job WHERE name <> 'open' AND state <> 'dead'";
             Ok(number(&publisher, left).await == 0)
         })
-        .await
-        .unwrap();
-        worker.stop().await.unwrap();
-        caught_up(&publisher, &subscriber).await.unwrap();
+        .await?;
+        worker.stop().await?;
+        caught_up(&publisher, &subscriber).await?;
 
         let refused = subscriber
             .batch_execute("SELECT posthaste.check_identity()")
             .await;
         assert!(refused.is_err(), "a subscriber's store is worked");
-        subscriber
-            .batch_execute("DROP SUBSCRIPTION everything")
-            .await
-            .unwrap();
-        assert_eq!(rebase(&mut subscriber, false).await.unwrap(), 3);
+        subscriber.run("DROP SUBSCRIPTION everything").await?;
+        assert_eq!(rebase(&mut subscriber, false).await?, 3);
         let resume = "SELECT posthaste.resume('paused');
             SELECT posthaste.retry(name => 'open');
             SELECT posthaste.enqueue('new', queue => 'q3')";
-        subscriber.batch_execute(resume).await.unwrap();
+        subscriber.run(resume).await?;
         let ran = Arc::new(Mutex::new(Vec::new()));
         let sink = Arc::clone(&ran);
-        let worker = support::worker(&target.pool(4).unwrap())
+        let worker = support::worker(&target.pool(4)?)
             .queue("default", 4)
             .queue("q3", 4)
             .queue("paused", 4)
@@ -121,15 +113,13 @@ async fn replicated_stores_continue_after_a_rebase() {
                 async { Ok(Outcome::Done) }
             })
             .start()
-            .await
-            .unwrap();
+            .await?;
         eventually(SOON, "what was open is done", async || {
             let left = "SELECT count(*) FROM posthaste.job WHERE state <> 'dead'";
             Ok(number(&subscriber, left).await == 0)
         })
-        .await
-        .unwrap();
-        worker.stop().await.unwrap();
+        .await?;
+        worker.stop().await?;
         let ran = ran.lock().unwrap().clone();
         let names: Vec<&str> = ran.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names.len(), 4, "{names:?}");
@@ -140,38 +130,35 @@ async fn replicated_stores_continue_after_a_rebase() {
         assert_eq!(number(&subscriber, rate).await, 1);
         posthaste_testkit::ran::count("replicated stores", 1);
     }
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn both_sides_work_when_the_store_is_not_published() {
-    let old = PgServer::start(PgVersion::any(), &[("wal_level", "logical")]).unwrap();
-    let new = PgServer::start(PgVersion::any(), &[]).unwrap();
+async fn both_sides_work_when_the_store_is_not_published() -> TestResult {
+    let old = PgServer::start(PgVersion::any(), &[("wal_level", "logical")])?;
+    let new = PgServer::start(PgVersion::any(), &[])?;
     let (source, target) = (support::migrated(&old).await, support::migrated(&new).await);
-    let publisher = source.client().await.unwrap();
-    let subscriber = target.client().await.unwrap();
-    publisher.batch_execute(APP).await.unwrap();
-    subscriber.batch_execute(APP).await.unwrap();
-    replicate(&source, "TABLES IN SCHEMA public", &old, &subscriber)
-        .await
-        .unwrap();
+    let publisher = source.client().await?;
+    let subscriber = target.client().await?;
+    publisher.run(APP).await?;
+    subscriber.run(APP).await?;
+    replicate(&source, "TABLES IN SCHEMA public", &old, &subscriber).await?;
     let mut workers = Vec::new();
     for (db, client) in [(&source, &publisher), (&target, &subscriber)] {
         let (worker, _) = support::counting(db).await;
         workers.push(worker);
         let limit = "SELECT posthaste.limit_rate('q3', 90, '1 minute'), posthaste.enqueue('x')";
-        client.batch_execute(limit).await.unwrap();
+        client.run(limit).await?;
         support::all_done(client).await;
     }
-    caught_up(&publisher, &subscriber).await.unwrap();
+    caught_up(&publisher, &subscriber).await?;
     let goes_on = subscriber
         .batch_execute("SELECT posthaste.check_identity()")
         .await;
     goes_on.unwrap();
-    subscriber
-        .batch_execute("DROP SUBSCRIPTION everything")
-        .await
-        .unwrap();
+    subscriber.run("DROP SUBSCRIPTION everything").await?;
     for worker in workers {
-        worker.stop().await.unwrap();
+        worker.stop().await?;
     }
+    Ok(())
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use anyhow::{Context, ensure};
 use posthaste::{Outcome, rebase};
-use posthaste_testkit::{PgServer, TestDb, eventually};
+use posthaste_testkit::{PgServer, Sql as _, TestDb, eventually};
 use tokio_postgres::Client;
 use tokio_postgres::types::ToSql;
 
@@ -25,9 +25,9 @@ pub(super) struct Past {
 
 /// Runs this in each of this many transactions.
 async fn each_alone(client: &Client, times: i32, what: &str) -> anyhow::Result<()> {
-    client.batch_execute("SET synchronous_commit = off").await?;
+    client.run("SET synchronous_commit = off").await?;
     let each = format!("DO $$ BEGIN FOR i IN 1..{times} LOOP {what}; COMMIT; END LOOP; END $$");
-    Ok(client.batch_execute(&each).await?)
+    client.run(&each).await
 }
 
 /// Advances the transaction ids of a cluster.
@@ -42,7 +42,7 @@ pub(super) async fn use_up_to(client: &Client, xid: i64) -> anyhow::Result<()> {
 
 pub(super) async fn next_xid(client: &Client) -> anyhow::Result<i64> {
     let next = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint";
-    Ok(client.query_one(next, &[]).await?.get(0))
+    client.one(next).await
 }
 
 pub(super) fn dump(server: &PgServer, name: &str, to: &Path) -> anyhow::Result<()> {
@@ -257,7 +257,7 @@ impl Past {
         let (worker, sink) = work().await?;
         eventually(support::SOON, "every job has run", async || {
             let left = "SELECT count(*) FROM posthaste.job WHERE name = 'open'";
-            Ok(client.query_one(left, &[]).await?.get::<_, i64>(0) == 0)
+            Ok(client.one::<i64>(left).await? == 0)
         })
         .await?;
         worker.stop().await?;
@@ -292,7 +292,7 @@ impl Past {
     async fn enqueue_before(&mut self, client: &Client) -> anyhow::Result<()> {
         singles(client, "open", 40).await?;
         client
-            .batch_execute(
+            .run(
                 "BEGIN; INSERT INTO posthaste.job (name) VALUES ('open'); SAVEPOINT a; \
                  INSERT INTO posthaste.job (name) VALUES ('open'); RELEASE a; COMMIT;
                  INSERT INTO posthaste.job (name, scheduled_at) VALUES ('open', now() + interval \

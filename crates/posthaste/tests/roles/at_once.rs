@@ -1,7 +1,7 @@
 //! Roles belong to the whole server, and locks of one database do not apply in another.
 
 use futures_util::future::join_all;
-use posthaste_testkit::{PgServer, PgVersion};
+use posthaste_testkit::{PgServer, PgVersion, Sql as _};
 
 use super::ROLES;
 use crate::support::{migrated, number};
@@ -38,10 +38,10 @@ async fn six_databases_create_the_roles_concurrently() {
             // The server has no such roles again.
             for client in &clients {
                 let drop = format!("DROP OWNED BY {roles}");
-                client.batch_execute(&drop).await.unwrap();
+                client.run(&drop).await.unwrap();
             }
             let drop = format!("DROP ROLE {roles}");
-            clients[0].batch_execute(&drop).await.unwrap();
+            clients[0].run(&drop).await.unwrap();
         }
     }
 }

@@ -2,7 +2,7 @@
 //! keys.
 
 use posthaste::{NewJob, enqueue, enqueue_copy, enqueue_nowait};
-use posthaste_testkit::PgVersion;
+use posthaste_testkit::{PgVersion, Sql as _, TestResult};
 use serde_json::json;
 
 use super::with_roles;
@@ -21,16 +21,15 @@ const OURS: [(&str, &str); 7] = [
 ];
 
 #[tokio::test]
-async fn producers_cannot_forge_job_ownership() {
+async fn producers_cannot_forge_job_ownership() -> TestResult {
     for version in PgVersion::ALL {
         let db = with_roles(version).await;
-        let owner = db.client().await.unwrap();
+        let owner = db.client().await?;
         owner
-            .batch_execute("SELECT posthaste.enqueue('theirs', unique_key => 'taken')")
-            .await
-            .unwrap();
-        let pool = db.pool_as("posthaste_producer", 1).unwrap();
-        let mut producer = pool.get().await.unwrap();
+            .run("SELECT posthaste.enqueue('theirs', unique_key => 'taken')")
+            .await?;
+        let pool = db.pool_as("posthaste_producer", 1)?;
+        let mut producer = pool.get().await?;
         let mut statements: Vec<String> = OURS
             .iter()
             .flat_map(|(column, value)| {
@@ -58,31 +57,27 @@ async fn producers_cannot_forge_job_ownership() {
             assert_eq!(code.as_deref(), Some("42501"), "{statement}: {refused:?}");
         }
         // It can still enqueue by every function.
-        let job = NewJob::new("mine", &json!({})).unwrap();
-        enqueue(&*producer, &job).await.unwrap();
-        enqueue(&*producer, &job.clone().unique_key("k"))
-            .await
-            .unwrap();
+        let job = NewJob::new("mine", &json!({}))?;
+        enqueue(&*producer, &job).await?;
+        enqueue(&*producer, &job.clone().unique_key("k")).await?;
         let keyed = job.clone().unique_key("n");
-        assert!(enqueue_nowait(&*producer, &keyed).await.unwrap().is_some());
-        enqueue(&*producer, &job.clone().ordering_key("o"))
-            .await
-            .unwrap();
-        let tx = producer.transaction().await.unwrap();
+        assert!(enqueue_nowait(&*producer, &keyed).await?.is_some());
+        enqueue(&*producer, &job.clone().ordering_key("o")).await?;
+        let tx = producer.transaction().await?;
         let copied = [job.clone(), job.clone().ordering_key("o")];
-        assert_eq!(enqueue_copy(&tx, &copied).await.unwrap(), 2);
-        tx.commit().await.unwrap();
+        assert_eq!(enqueue_copy(&tx, &copied).await?, 2);
+        tx.commit().await?;
         producer
-            .batch_execute(
+            .run(
                 "INSERT INTO posthaste.job (name) VALUES ('view');
                  INSERT INTO posthaste.staged_jobs (job_name, job_args) VALUES ('staged', '{}');
                  INSERT INTO posthaste.outbox (type, payload) VALUES ('outbox', 'x');
                  SELECT posthaste.enqueue('later', scheduled_at => now() + interval '1 hour')",
             )
-            .await
-            .unwrap();
+            .await?;
         assert_eq!(unfinished(&owner).await, 11);
         let ids = "SELECT count(DISTINCT id) FROM posthaste.job";
         assert_eq!(number(&owner, ids).await, 11);
     }
+    Ok(())
 }

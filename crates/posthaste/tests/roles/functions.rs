@@ -1,6 +1,6 @@
 //! Five functions run with their owner's rights, for their own purpose only.
 
-use posthaste_testkit::PgVersion;
+use posthaste_testkit::{PgVersion, Sql as _};
 use tokio_postgres::Client;
 
 use super::{ROLES, with_roles};
@@ -66,7 +66,7 @@ async fn security_definer_functions_are_limited_to_their_roles() {
 /// Runs statements in the worker's role.
 async fn as_worker(client: &Client, sql: &str) {
     let sql = format!("SET ROLE posthaste_worker; {sql}; RESET ROLE");
-    client.batch_execute(&sql).await.unwrap();
+    client.run(&sql).await.unwrap();
 }
 
 /// Workers write to posthaste.queue, which contains the cell of each queue.
@@ -76,7 +76,7 @@ async fn rate_limits_change_only_their_own_sequence() {
         let db = with_roles(version).await;
         let client = db.client().await.unwrap();
         client
-            .batch_execute(
+            .run(
                 "CREATE SEQUENCE public.bill MINVALUE 0; CREATE SEQUENCE public.pace_1 MINVALUE 0;
                  SELECT setval('public.bill', 900), setval('public.pace_1', 900),
                    setval('posthaste.job_id', 900)",
@@ -91,7 +91,7 @@ async fn rate_limits_change_only_their_own_sequence() {
             let last = format!("SELECT last_value FROM {foreign}");
             assert_eq!(number(&client, &last).await, 900, "{foreign}");
             let cell = "SELECT pace::text FROM posthaste.queue WHERE name = $1";
-            let cell: String = client.query_one(cell, &[&foreign]).await.unwrap().get(0);
+            let cell: String = client.one_with(cell, &[&foreign]).await.unwrap();
             assert!(cell.starts_with("posthaste.pace_"), "{foreign}: {cell}");
             // A second call uses the cell that the first took.
             as_worker(&client, &limit).await;
