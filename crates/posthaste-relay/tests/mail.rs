@@ -36,7 +36,7 @@ use std::time::Duration;
 use posthaste::Backoff;
 use posthaste_relay::Smtp;
 use posthaste_testkit::receivers::{Receiver, Redis, Smtp as Server, are_here};
-use posthaste_testkit::{PgVersion, TestDb, eventually};
+use posthaste_testkit::{PgVersion, Sql as _, TestDb, eventually};
 use serde_json::json;
 use tokio_postgres::Client;
 use uuid::Uuid;
@@ -176,7 +176,7 @@ impl Setup {
 
     async fn state(&self, id: Uuid) -> String {
         let state = "SELECT state FROM mail_deliveries WHERE delivery_id = $1";
-        self.client.query_one(state, &[&id]).await.unwrap().get(0)
+        self.client.one_with(state, &[&id]).await.unwrap()
     }
 
     fn mails(&self) -> usize {
@@ -316,7 +316,7 @@ async fn mails_without_a_row_are_sent_from_the_queue() {
         return;
     };
     let forbid = "ALTER TABLE mail_deliveries ADD CONSTRAINT no_end CHECK (state <> 'sent')";
-    setup.client.batch_execute(forbid).await.unwrap();
+    setup.client.run(forbid).await.unwrap();
     let id = setup.order().await;
     assert!(setup.worker().step().await.is_err());
     assert_eq!(
@@ -324,7 +324,7 @@ async fn mails_without_a_row_are_sent_from_the_queue() {
         ("sending", "completed".into())
     );
     let allow = "ALTER TABLE mail_deliveries DROP CONSTRAINT no_end";
-    setup.client.batch_execute(allow).await.unwrap();
+    setup.client.run(allow).await.unwrap();
     assert_eq!(
         setup.reconciler(UnqueryableProvider).pass().await.unwrap(),
         1

@@ -41,7 +41,7 @@ use std::time::Duration;
 use posthaste_relay::{
     Ack, Lines, Mapping, OnAmbiguous, Relay, RelayBuilder, Template, UnsafeSetting,
 };
-use posthaste_testkit::{PgVersion, TestDb, eventually};
+use posthaste_testkit::{PgVersion, Sql as _, TestDb, TestResult, eventually};
 use tokio_postgres::Client;
 
 use fake_destination::{Does, FakeDestination};
@@ -85,7 +85,7 @@ impl Setup {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_rejected_message_does_not_affect_its_batch() {
+async fn a_rejected_message_does_not_affect_its_batch() -> TestResult {
     let setup = setup().await;
     let (client, fake) = (&setup.client, FakeDestination::default());
     let fake = fake.does("bad", Does::Reject).does("busy", Does::Retry);
@@ -98,17 +98,16 @@ async fn a_rejected_message_does_not_affect_its_batch() {
             .is_some_and(|(_, counted, _)| counted > 2);
         Ok(counted && outcome_of(client, "bad").await == discarded)
     })
-    .await
-    .unwrap();
+    .await?;
     assert_eq!(fake.taken(), ["good", "fine"]);
     fake.with(|inner| inner.does.clear());
     eventually(SOON, "it is taken later", async || {
         Ok(fake.taken().len() == 3)
     })
-    .await
-    .unwrap();
+    .await?;
     assert_eq!(fake.taken()[2], "busy");
-    worker.stop().await.unwrap();
+    worker.stop().await?;
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -137,7 +136,7 @@ async fn an_unavailable_destination_counts_no_attempt_and_is_retried_with_backof
     let largest = fake.with(|inner| inner.batches.iter().map(Vec::len).max());
     assert_eq!(largest, Some(10), "unless a route says otherwise");
     let counted = "SELECT count(*) FROM posthaste.job WHERE attempt > 0";
-    let counted: i64 = client.query_one(counted, &[]).await.unwrap().get(0);
+    let counted: i64 = client.one(counted).await.unwrap();
     assert_eq!((counted, fake.taken().len()), (0, 0));
     fake.is_down(false);
     all_done(client).await;
@@ -239,7 +238,7 @@ async fn stopping_relays_release_unanswered_messages() {
     eventually(SOON, "it is sent", sent).await.unwrap();
     worker.stop().await.unwrap();
     let left = "SELECT count(*) FROM posthaste.job WHERE attempt = 0 AND state <> 'running'";
-    let left: i64 = client.query_one(left, &[]).await.unwrap().get(0);
+    let left: i64 = client.one(left).await.unwrap();
     assert_eq!(left, 3);
 }
 
@@ -331,7 +330,7 @@ async fn lines_follow_the_routes_mapping() {
     let client = &setup.client;
     let enqueue = r#"SELECT posthaste.enqueue('mail', '{"to": "ada", "n": 1}', queue => 'mail'),
                           posthaste.enqueue('mail', '{"n": 2}', queue => 'mail')"#;
-    client.batch_execute(enqueue).await.unwrap();
+    client.run(enqueue).await.unwrap();
     let (ours, theirs) = tokio::io::duplex(1 << 16);
     let mapping = Mapping::default()
         .kind(Template::parse("{name}.{kwargs.to}").unwrap())

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use posthaste_testkit::{Child, PgVersion, TestDb};
+use posthaste_testkit::{Child, PgVersion, Sql as _, TestDb};
 use uuid::Uuid;
 
 use super::deliveries::Deliveries;
@@ -36,10 +36,7 @@ async fn order_prints_its_id_and_rejects_invalid_addresses() {
     let deliveries = Deliveries::open(db.pool(1).unwrap()).await.unwrap();
     let client = db.client().await.unwrap();
     let count = "SELECT count(*) FROM mail_deliveries";
-    let count = async || {
-        let row = client.query_one(count, &[]).await.unwrap();
-        row.get::<_, i64>(0)
-    };
+    let count = async || client.one::<i64>(count).await.unwrap();
     let (code, printed, error) = ended(command(&["order", "not an address"], Some(&db))).await;
     assert_eq!((code, printed.len()), (Some(1), 0));
     assert!(

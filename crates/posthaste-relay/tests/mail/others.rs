@@ -1,6 +1,6 @@
 //! The other Rust examples, run as their headers describe: started twice at once, and again.
 
-use posthaste_testkit::{Child, PgVersion, TestDb, eventually};
+use posthaste_testkit::{Child, PgVersion, Sql as _, TestDb, TestResult, eventually};
 
 use crate::examples::example;
 use crate::support::{SOON, database, number};
@@ -42,36 +42,34 @@ async fn finite_examples_start_twice_at_once_and_keep_their_table() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn long_running_examples_start_twice_at_once() {
+async fn long_running_examples_start_twice_at_once() -> TestResult {
     for (name, line) in [("welcome", "welcome, Ada"), ("web", "listening on ")] {
         // The other example has another table of this name.
         let db = database(PgVersion::any()).await;
         let mut both = [start(name, &db), start(name, &db)];
         if name == "welcome" {
             // Either process may greet both.
-            let client = db.client().await.unwrap();
+            let client = db.client().await?;
             eventually(SOON, "both are welcome", async || {
                 let greeted: Vec<String> = both.iter().flat_map(Child::stdout).collect();
                 Ok(greeted.iter().filter(|error| *error == line).count() == 2)
             })
-            .await
-            .unwrap();
+            .await?;
             assert_eq!(number(&client, "SELECT count(*) FROM account").await, 2);
         } else {
             for one in &mut both {
-                one.line(line, SOON).await.unwrap();
+                one.line(line, SOON).await?;
             }
         }
         for one in &mut both {
             // It may still be starting: the other has done the work.
-            eventually(SOON, "it listens for signals", async || one.catches_term())
-                .await
-                .unwrap();
+            eventually(SOON, "it listens for signals", async || one.catches_term()).await?;
             one.terminate().unwrap();
-            let status = one.exit(SOON).await.unwrap();
+            let status = one.exit(SOON).await?;
             assert!(status.success(), "{name}: {:?}", one.stderr());
         }
     }
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -104,7 +102,7 @@ async fn examples_wait_for_concurrent_table_creation() {
         let make = format!(
             "SELECT pg_advisory_xact_lock(hashtext('{table}')); CREATE TABLE {table} ({columns})"
         );
-        transaction.batch_execute(&make).await.unwrap();
+        transaction.run(&make).await.unwrap();
         let mut second = start(name, &db);
         let waiting = "SELECT count(*) FROM pg_stat_activity
              WHERE datname = current_database() AND wait_event_type = 'Lock'";

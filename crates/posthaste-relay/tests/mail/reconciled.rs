@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use posthaste::Backoff;
-use posthaste_testkit::eventually;
+use posthaste_testkit::{Sql as _, eventually};
 use serde_json::json;
 use tokio_postgres::Client;
 use uuid::Uuid;
@@ -72,7 +72,7 @@ async fn the_reconciler_survives_failed_passes_and_lost_connections() {
     eventually(SOON, "it listens", listens).await.unwrap();
     let first = listener(client).await;
     let away = "ALTER TABLE mail_deliveries RENAME TO away";
-    client.batch_execute(away).await.unwrap();
+    client.run(away).await.unwrap();
     let end = "SELECT pg_terminate_backend($1)";
     client.execute(end, &[&first]).await.unwrap();
     eventually(SOON, "it listens again", async || {
@@ -82,7 +82,7 @@ async fn the_reconciler_survives_failed_passes_and_lost_connections() {
     .await
     .unwrap();
     let back = "ALTER TABLE away RENAME TO mail_deliveries";
-    client.batch_execute(back).await.unwrap();
+    client.run(back).await.unwrap();
     let id = setup.order().await;
     setup.queue.take().await.unwrap().unwrap();
     let fails = "UPDATE mail_deliveries SET state = 'failed' WHERE delivery_id = $1";

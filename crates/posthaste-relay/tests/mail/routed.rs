@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use posthaste_relay::Route;
-use posthaste_testkit::eventually;
 use posthaste_testkit::receivers::{Receiver, are_here};
+use posthaste_testkit::{TestResult, eventually};
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -104,13 +104,13 @@ async fn committed_orders_are_relayed_and_mailed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn asynq_can_enqueue_to_and_consume_from_the_queue() {
+async fn asynq_can_enqueue_to_and_consume_from_the_queue() -> TestResult {
     let test = "asynq_can_enqueue_to_and_consume_from_the_queue";
     let Some(setup) = Setup::new(test).await else {
-        return;
+        return Ok(());
     };
     if !are_here(test, &[Receiver::Asynq]) {
-        return;
+        return Ok(());
     }
     let id = setup.ordered().await;
     let client = Command::new(Receiver::Asynq.find().unwrap())
@@ -124,13 +124,12 @@ async fn asynq_can_enqueue_to_and_consume_from_the_queue() {
     let theirs = Uuid::new_v4();
     setup.queue.again(theirs).await.unwrap();
     let asynq = posthaste_testkit::receivers::Worker::asynq(&setup.redis.url(), &["mail"]).unwrap();
-    let effect = asynq.wait_for(1, SOON).await.unwrap().remove(0);
+    let effect = asynq.wait_for(1, SOON).await?.remove(0);
     assert_eq!(
         (effect.id, effect.name),
         (theirs.to_string(), "mail:send".to_owned())
     );
     let is_kept = async || Ok(setup.task(theirs) == "completed");
-    eventually(SOON, "it is kept for a day there too", is_kept)
-        .await
-        .unwrap();
+    eventually(SOON, "it is kept for a day there too", is_kept).await?;
+    Ok(())
 }

@@ -1,17 +1,16 @@
 //! Starts of the mail example's programs: at the same time, and while orders are open.
 
-use posthaste_testkit::{PgVersion, eventually};
+use posthaste_testkit::{Child, PgVersion, Sql as _, eventually};
 use tokio_postgres::Client;
 
 use super::commands::command;
 use super::deliveries::Deliveries;
 use super::settings;
 use crate::support::{SOON, database};
-use posthaste_testkit::Child;
 
 async fn has_table(client: &Client) -> bool {
     let has = "SELECT to_regclass('mail_deliveries') IS NOT NULL";
-    client.query_one(has, &[]).await.unwrap().get(0)
+    client.one(has).await.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -31,7 +30,7 @@ async fn eight_workers_start_at_once_on_a_fresh_database() {
         }
         assert!(has_table(&client).await);
         let drop = "DROP TABLE mail_deliveries; DROP FUNCTION mail_deliveries_notify()";
-        client.batch_execute(drop).await.unwrap();
+        client.run(drop).await.unwrap();
     }
 }
 
@@ -49,11 +48,11 @@ async fn starting_beside_an_open_transaction_blocks_nobody() {
     let client = db.client().await.unwrap();
     let waiting = "SELECT count(*) FROM pg_stat_activity \
                      WHERE datname = current_database() AND wait_event_type = 'Lock'";
-    let nobody = async || Ok(client.query_one(waiting, &[]).await?.get::<_, i64>(0) == 0);
+    let nobody = async || Ok(client.one::<i64>(waiting).await? == 0);
     eventually(SOON, "nobody waits", nobody).await.unwrap();
     let ordered = "SELECT count(*) FROM mail_deliveries WHERE delivery_id <> $1";
-    let ordered = client.query_one(ordered, &[&first]).await.unwrap();
-    assert_eq!(ordered.get::<_, i64>(0), 1);
+    let ordered = client.one_with::<i64>(ordered, &[&first]).await.unwrap();
+    assert_eq!(ordered, 1);
     transaction.commit().await.unwrap();
 }
 

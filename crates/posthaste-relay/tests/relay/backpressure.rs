@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use posthaste_testkit::eventually;
+use posthaste_testkit::{Sql as _, eventually};
 use tokio_postgres::Client;
 
 use super::fake_destination::{Does, FakeDestination};
@@ -29,7 +29,7 @@ async fn backpressure_counts_no_attempt_and_reduces_the_load() {
     assert!(status.down_since.is_none(), "{status:?}");
     assert_eq!(status.last_error.as_deref(), Some("as configured"));
     let counted = "SELECT sum(attempt)::bigint FROM posthaste.job";
-    let counted: i64 = client.query_one(counted, &[]).await.unwrap().get(0);
+    let counted: i64 = client.one(counted).await.unwrap();
     assert_eq!(counted, 0);
     fake.with(|inner| inner.does.clear());
     all_done(client).await;
@@ -56,7 +56,7 @@ async fn denied_messages_block_others_only_in_an_ordered_relay() {
         };
         eventually(SOON, "the others pass", offered).await.unwrap();
         let counted = "SELECT sum(attempt)::bigint FROM posthaste.job WHERE name = 'denied'";
-        let counted: i64 = client.query_one(counted, &[]).await.unwrap().get(0);
+        let counted: i64 = client.one(counted).await.unwrap();
         assert_eq!(counted, 0);
         fake.with(|inner| inner.does.clear());
         all_done(client).await;
@@ -108,7 +108,7 @@ async fn jobs_expiring_in_an_ordered_relay_are_not_sent() {
     let (client, fake) = (&setup.client, FakeDestination::default());
     let relay = fake.relay().ordered(true).start().await.unwrap();
     fake.is_down(true);
-    client.batch_execute(BRIEF).await.unwrap();
+    client.run(BRIEF).await.unwrap();
     enqueue(client, &["long"]).await;
     let worker = setup.consumer(relay).await;
     let tried = async || Ok(fake.with(|inner| inner.batches.len()) > 0);
@@ -116,7 +116,7 @@ async fn jobs_expiring_in_an_ordered_relay_are_not_sent() {
         .await
         .unwrap();
     let over = "SELECT bool_or(expires_at < clock_timestamp()) FROM posthaste.job";
-    let over = async || Ok(client.query_one(over, &[]).await?.get(0));
+    let over = async || client.one(over).await;
     eventually(SOON, "its time is over", over).await.unwrap();
     fake.is_down(false);
     expires_unsent(client, &fake).await;
@@ -129,7 +129,7 @@ async fn jobs_expiring_in_the_buffer_are_not_sent() {
     let (client, fake) = (&setup.client, FakeDestination::default());
     let fake = fake.does("long", Does::Hang);
     enqueue(client, &["long"]).await;
-    client.batch_execute(BRIEF).await.unwrap();
+    client.run(BRIEF).await.unwrap();
     let limit = Duration::from_secs(3);
     let relay = fake.relay().batch(1).concurrency(1).time_limit(limit);
     let worker = setup.relay(relay).await;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use posthaste_relay::{BullMq, Destination, Mapping, Template};
 use posthaste_testkit::receivers::{Receiver, Redis, Worker, are_here};
-use posthaste_testkit::{Proxy, eventually};
+use posthaste_testkit::{Proxy, Sql as _, TestResult, eventually};
 use serde_json::{Map, Value, json};
 
 use super::conformance::{Received, Subject, conformance};
@@ -68,30 +68,28 @@ async fn jobs_survive_a_key_of_the_wrong_type() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn invalid_bullmq_queue_names_are_rejected_alone() {
+async fn invalid_bullmq_queue_names_are_rejected_alone() -> TestResult {
     let Some(jobs) = Jobs::start().await else {
-        return;
+        return Ok(());
     };
     let queue = Template::parse("{kwargs.to}").unwrap();
     let mapping = Mapping::default().queue(queue);
     let route = Route::with(jobs.destination().await, mapping).await;
     let enqueue = "SELECT posthaste.enqueue(t, jsonb_build_object('to', t), queue => 'm') \
                    FROM unnest('{mail,a:b,mail}'::text[]) t";
-    route.client.batch_execute(enqueue).await.unwrap();
+    route.client.run(enqueue).await?;
     eventually(SOON, "one is refused, two have arrived", async || {
         let status = route.relay.status();
         Ok((status.rejected, status.accepted) == (1, 2))
     })
-    .await
-    .unwrap();
+    .await?;
     let outcome = || outcome_of(&route.client, "a:b");
     eventually(SOON, "the job is discarded", async || {
         Ok(outcome()
             .await
             .is_some_and(|(state, ..)| state == "discarded"))
     })
-    .await
-    .unwrap();
+    .await?;
     let (_, _, reason) = outcome().await.unwrap();
     let why = "a BullMQ queue needs a name without a colon";
     assert_eq!(
@@ -99,6 +97,7 @@ async fn invalid_bullmq_queue_names_are_rejected_alone() {
         (Some(why), 2)
     );
     route.stop().await;
+    Ok(())
 }
 
 /// Removes values that differ by library and time, and parses JSON in strings.
@@ -162,12 +161,12 @@ fn heard(worker: &Worker) -> Vec<(String, String)> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_real_bullmq_is_woken_and_runs_each_job_once() {
+async fn a_real_bullmq_is_woken_and_runs_each_job_once() -> TestResult {
     if !are_here(
         "a_real_bullmq_is_woken_and_runs_each_job_once",
         &[Receiver::Redis, Receiver::BullMq],
     ) {
-        return;
+        return Ok(());
     }
     let redis = Arc::new(Redis::start(KEEPS).unwrap());
     let bullmq = Worker::bullmq(&redis.url(), &["mail"]).unwrap();
@@ -184,8 +183,7 @@ async fn a_real_bullmq_is_woken_and_runs_each_job_once() {
             .as_str()
             .is_some_and(|all| all.contains("cmd=bzpopmin")))
     })
-    .await
-    .unwrap();
+    .await?;
     let kwargs = json!({ "to": "ü", "n": 1 });
     let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
     let more = format!(", trace => '{trace}'");
@@ -193,7 +191,7 @@ async fn a_real_bullmq_is_woken_and_runs_each_job_once() {
     route.all_done().await;
     let last = route.enqueue("mail:last", "{}", ", priority => 7").await;
     route.all_done().await;
-    let effects = bullmq.wait_for(2, SOON).await.unwrap();
+    let effects = bullmq.wait_for(2, SOON).await?;
     let ids: Vec<&str> = effects.iter().map(|effect| effect.id.as_str()).collect();
     assert_eq!(ids, [&first, &last]);
     assert_eq!(
@@ -214,10 +212,10 @@ async fn a_real_bullmq_is_woken_and_runs_each_job_once() {
             .flat_map(|event| [(event, &first), (event, &last)]);
         Ok(all.into_iter().all(|(event, id)| is_told(event, id)))
     })
-    .await
-    .unwrap();
+    .await?;
     assert_eq!(bullmq.effects().unwrap().len(), 2);
     route.stop().await;
+    Ok(())
 }
 
 /// Runs a program with a queue of BullMQ's own client.

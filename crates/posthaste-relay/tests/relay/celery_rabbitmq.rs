@@ -6,12 +6,12 @@ use std::time::Duration;
 use posthaste::NewJob;
 use posthaste_relay::{Celery, Destination, Relay};
 use posthaste_testkit::receivers::{Receiver, Worker, are_here};
-use posthaste_testkit::{PgVersion, Proxy, unique};
+use posthaste_testkit::{PgVersion, Proxy, Sql as _, TestResult, unique};
 use serde_json::{Value, json};
 
 use super::conformance::{Received, Subject, conformance};
 use super::rabbitmq::{Hands, behind_a_proxy, no_room, shared, too_large};
-use crate::support::{SOON, all_done, database, worker};
+use crate::support::{SOON, all_done, connected, worker};
 
 struct Tasks {
     hands: Hands,
@@ -87,15 +87,14 @@ conformance!(Tasks, and:
 );
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_real_celery_on_rabbitmq_runs_each_task() {
+async fn a_real_celery_on_rabbitmq_runs_each_task() -> TestResult {
     let test = "a_real_celery_on_rabbitmq_runs_each_task";
     if !are_here(test, &[Receiver::RabbitMq, Receiver::Celery]) {
-        return;
+        return Ok(());
     }
     let queue = unique("tasks");
     let celery = Worker::celery(shared(), &[&queue]).unwrap();
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
+    let (db, client) = connected(PgVersion::any()).await?;
     let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
     let list = r#"{"args": [1, "ü", 18446744073709551616]}"#;
     let named = json!({ "to": "ada" }).to_string();
@@ -104,30 +103,30 @@ async fn a_real_celery_on_rabbitmq_runs_each_task() {
     let mut ids = Vec::new();
     for kwargs in [list, &named] {
         let row = client
-            .query_one(enqueue, &[&kwargs, &parent])
-            .await
-            .unwrap();
-        ids.push(row.get::<_, String>(0));
+            .one_with::<String>(enqueue, &[&kwargs, &parent])
+            .await?;
+        ids.push(row);
     }
     let destination = Celery::rabbitmq(shared()).unwrap();
     let destination = destination
         .queue(&queue)
         .expires()
         .time_limit(Duration::from_secs(60));
-    let relay = Relay::to(destination).start().await.unwrap();
-    let worker = worker(&db.pool(2).unwrap()).consumer("m", relay);
-    let worker = worker.start().await.unwrap();
+    let relay = Relay::to(destination).start().await?;
+    let worker = worker(&db.pool(2)?).consumer("m", relay);
+    let worker = worker.start().await?;
     all_done(&client).await;
-    let effects = celery.wait_for(2, SOON).await.unwrap();
+    let effects = celery.wait_for(2, SOON).await?;
     let of = |id: &String| &effects.iter().find(|effect| effect.id == *id).unwrap().all;
     let (list, named) = (of(&ids[0]), of(&ids[1]));
     assert_eq!(list["name"], "mail.send");
-    let big: Value = serde_json::from_str(r#"[1, "ü", 18446744073709551616]"#).unwrap();
+    let big: Value = serde_json::from_str(r#"[1, "ü", 18446744073709551616]"#)?;
     assert_eq!((&list["args"], &list["kwargs"]), (&big, &json!({})));
     assert_eq!(named["args"], json!([]));
     assert_eq!(named["kwargs"], json!({ "to": "ada" }));
     assert_eq!(named["headers"]["traceparent"], parent);
     assert_eq!(named["root_id"], ids[1].as_str());
     assert_eq!(named["queue"], queue.as_str());
-    worker.stop().await.unwrap();
+    worker.stop().await?;
+    Ok(())
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use posthaste::{Backoff, NewJob, WorkerHandle, enqueue_many};
 use posthaste_relay::{Answer, Destination, Message, Relay, RelayBuilder};
-use posthaste_testkit::{PgVersion, Proxy, TestDb, eventually};
+use posthaste_testkit::{PgVersion, Proxy, Sql as _, TestDb, eventually};
 use serde_json::{Value, json};
 use tokio_postgres::Client;
 
@@ -123,13 +123,12 @@ impl<S: Subject> Setup<S> {
         let ids: Vec<i64> = ids.into_iter().map(|id| id.0).collect();
         let delivery = "SELECT posthaste.delivery_id(i)::text \
                         FROM unnest($1::bigint[]) WITH ORDINALITY u(i, n) ORDER BY n";
-        let rows = self.client.query(delivery, &[&ids]).await.unwrap();
-        rows.iter().map(|row| row.get(0)).collect()
+        self.client.rows_with(delivery, &[&ids]).await.unwrap()
     }
 
     async fn counted(&self) -> i64 {
         let counted = "SELECT coalesce(sum(attempt), 0)::bigint FROM posthaste.job";
-        self.client.query_one(counted, &[]).await.unwrap().get(0)
+        self.client.one(counted).await.unwrap()
     }
 
     /// Returns how often each id has arrived.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use posthaste::WorkerHandle;
 use posthaste_relay::{Destination, Mapping, Relay, Smtp, Template};
-use posthaste_testkit::eventually;
 use posthaste_testkit::receivers::{self, Receiver, Redis, are_here};
+use posthaste_testkit::{Sql as _, eventually};
 use serde_json::json;
 
 use super::redis::{KEEPS, all};
@@ -56,8 +56,8 @@ impl Waiting {
     async fn counts_nothing(&self) {
         let counted = "SELECT ((SELECT coalesce(sum(attempt), 0) FROM posthaste.job)
                        + (SELECT count(*) FROM posthaste.attempt))::bigint";
-        let counted = self.setup.client.query_one(counted, &[]).await.unwrap();
-        assert_eq!(counted.get::<_, i64>(0), 0);
+        let counted = self.setup.client.one::<i64>(counted).await.unwrap();
+        assert_eq!(counted, 0);
     }
 
     async fn finish(self) {
@@ -330,7 +330,7 @@ async fn failed_smtp_authentication_counts_no_attempt() {
     server.order(&order).unwrap();
     let setup = setup().await;
     let job = "SELECT posthaste.enqueue('m', '{\"from\": \"eve@example.com\"}', queue => 'mail')";
-    setup.client.batch_execute(job).await.unwrap();
+    setup.client.run(job).await.unwrap();
     let smtp = Smtp::new(&server.url()).unwrap().to("them@example.com");
     let relay = Relay::to(smtp).mapping(mapping).start().await.unwrap();
     let worker = setup.consumer(relay.clone()).await;

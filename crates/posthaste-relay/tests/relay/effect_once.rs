@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use posthaste_relay::{Ack, Celery, Relay};
+use posthaste_testkit::Sql as _;
 use posthaste_testkit::receivers::{Receiver, Redis, Worker, are_here};
 
 use super::redis::{Again, KEEPS};
@@ -20,7 +21,7 @@ async fn a_duplicate_celery_task_applies_and_confirms_its_effect_once() {
     let setup = setup().await;
     let (client, redis) = (&setup.client, Redis::start(KEEPS).unwrap());
     let table = "CREATE TABLE effect (delivery_id uuid)";
-    client.batch_execute(table).await.unwrap();
+    client.run(table).await.unwrap();
     let celery = Worker::celery_once(&redis.url(), &["mail"], setup.db.url()).unwrap();
     let celery = Arc::new(celery);
     let destination = Celery::redis(&redis.url()).unwrap().queue("mail");
@@ -38,7 +39,7 @@ async fn a_duplicate_celery_task_applies_and_confirms_its_effect_once() {
     assert_eq!(arrivals[0].id, arrivals[1].id);
     all_done(client).await;
     let effects = "SELECT array_agg(delivery_id::text) FROM effect";
-    let effects: Vec<String> = client.query_one(effects, &[]).await.unwrap().get(0);
+    let effects: Vec<String> = client.one(effects).await.unwrap();
     assert_eq!(effects, [arrivals[0].id.clone()]);
     worker.stop().await.unwrap();
 }

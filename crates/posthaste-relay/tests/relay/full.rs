@@ -1,8 +1,8 @@
 //! Brokers that answer and accept no more: no probe detects it, and no attempt is counted for it.
 
 use posthaste_relay::Relay;
-use posthaste_testkit::eventually;
 use posthaste_testkit::receivers::{Receiver, are_here};
+use posthaste_testkit::{Sql as _, eventually};
 use tokio_postgres::Client;
 
 use super::{enqueue, setup};
@@ -10,9 +10,9 @@ use crate::support::{SOON, all_done, unfinished};
 
 async fn counted(client: &Client) -> i64 {
     let counted = "SELECT count(*) FROM posthaste.job WHERE attempt > 0";
-    let now: i64 = client.query_one(counted, &[]).await.unwrap().get(0);
+    let now: i64 = client.one(counted).await.unwrap();
     let ever = "SELECT count(*) FROM posthaste.attempt";
-    let ever: i64 = client.query_one(ever, &[]).await.unwrap().get(0);
+    let ever: i64 = client.one(ever).await.unwrap();
     now + ever
 }
 

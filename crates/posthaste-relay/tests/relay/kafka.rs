@@ -9,7 +9,7 @@ use futures_util::future::BoxFuture;
 use posthaste::NewJob;
 use posthaste_relay::{Answer, Destination, Kafka, Mapping, Message, Relay, Template};
 use posthaste_testkit::receivers::{self, Receiver, Worker, are_here};
-use posthaste_testkit::{Proxy, eventually, unique};
+use posthaste_testkit::{Proxy, Sql as _, eventually, unique};
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::config::ClientConfig;
@@ -180,7 +180,7 @@ async fn a_kafka_consumer_reads_every_record() {
                        posthaste.enqueue('sent', '{"to": "ada"}', queue => 'mail',
                                          ordering_key => 'ada', trace => $1))::text"#;
     let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
-    let id: String = client.query_one(enqueue, &[&trace]).await.unwrap().get(0);
+    let id: String = client.one_with(enqueue, &[&trace]).await.unwrap();
     let mapping = Mapping::default()
         .kind(Template::text(topic.as_str()))
         .header("tenant", Template::text("acme"));
@@ -212,7 +212,7 @@ async fn records_with_one_ordering_key_stay_in_order_in_one_partition() {
     let client = &setup.client;
     let enqueue = "SELECT posthaste.enqueue('m', jsonb_build_object('n', n), queue => 'mail', \
                    ordering_key => 'k' || n % 5) FROM generate_series(1, 100) n";
-    client.execute(enqueue, &[]).await.unwrap();
+    client.run(enqueue).await.unwrap();
     let mapping = Mapping::default().kind(Template::text(topic.as_str()));
     let relay = Relay::to(Kafka::new(&bootstrap).unwrap()).mapping(mapping);
     let worker = setup.relay(relay).await;

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use posthaste_relay::{Destination, Lines, Relay};
-use posthaste_testkit::{Proxy, eventually};
+use posthaste_testkit::{Proxy, Sql as _, eventually};
 use serde_json::Value;
 use tokio::io::AsyncWrite;
 use tokio::time::Sleep;
@@ -157,7 +157,7 @@ async fn failed_writes_count_no_attempt_and_corrupt_no_line() {
     assert!(status.down_since.is_some(), "{status:?}");
     assert_eq!((status.accepted, status.retried), (0, 0));
     let counted = "SELECT count(*) FROM posthaste.job WHERE attempt > 0";
-    let counted: i64 = setup.client.query_one(counted, &[]).await.unwrap().get(0);
+    let counted: i64 = setup.client.one(counted).await.unwrap();
     assert_eq!((counted, file.lines().len()), (0, 0));
     file.disk.lock().unwrap().is_full = false;
     all_done(&setup.client).await;

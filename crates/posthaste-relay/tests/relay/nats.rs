@@ -8,7 +8,7 @@ use async_nats::Client;
 use posthaste::NewJob;
 use posthaste_relay::{Answer, Destination, Mapping, Message, Nats, Relay, Template};
 use posthaste_testkit::receivers::{self, Receiver, Worker, are_here};
-use posthaste_testkit::{Proxy, eventually};
+use posthaste_testkit::{Proxy, Sql as _, TestResult, eventually};
 use serde_json::{Value, json};
 
 use super::conformance::{Received, Subject, conformance};
@@ -138,7 +138,7 @@ async fn a_stream_consumer_reads_duplicates_once() {
                        posthaste.enqueue('sent', '{"to": "ada"}', queue => 'mail',
                                          trace => $1))::text"#;
     let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
-    let id: String = client.query_one(enqueue, &[&trace]).await.unwrap().get(0);
+    let id: String = client.one_with(enqueue, &[&trace]).await.unwrap();
     let mapping = Mapping::default()
         .kind(Template::parse("mails.{name}").unwrap())
         .header("Tenant", Template::text("acme"));
@@ -253,13 +253,13 @@ async fn credentials_come_from_the_address() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_leaderless_stream_counts_no_attempt_and_a_missing_one_does() {
+async fn a_leaderless_stream_counts_no_attempt_and_a_missing_one_does() -> TestResult {
     let test = "a_leaderless_stream_counts_no_attempt_and_a_missing_one_does";
     if !are_here(test, &[Receiver::Nats]) {
-        return;
+        return Ok(());
     }
     let mut cluster = Vec::from(receivers::Nats::start_cluster().unwrap());
-    let client = async_nats::connect(cluster[0].url()).await.unwrap();
+    let client = async_nats::connect(cluster[0].url()).await?;
     let request = json!({ "name": "mail", "subjects": ["mail"], "storage": "file" });
     let mut leader = String::new();
     // The cluster has no leader at first.
@@ -275,9 +275,8 @@ async fn a_leaderless_stream_counts_no_attempt_and_a_missing_one_does() {
             .to_owned();
         Ok(!leader.is_empty())
     })
-    .await
-    .unwrap();
-    let at: usize = leader.trim_start_matches('n').parse().unwrap();
+    .await?;
+    let at: usize = leader.trim_start_matches('n').parse()?;
     drop(cluster.remove(at));
     let nats = Nats::new(&cluster[0].url()).unwrap().stream("mail");
     let sent = async |kind: &str| {
@@ -298,8 +297,8 @@ async fn a_leaderless_stream_counts_no_attempt_and_a_missing_one_does() {
         );
         Ok(is_full(&answer))
     })
-    .await
-    .unwrap();
+    .await?;
     let unknown = sent("nobody.takes.this").await;
     assert!(matches!(unknown, Answer::Retry { .. }), "{unknown:?}");
+    Ok(())
 }

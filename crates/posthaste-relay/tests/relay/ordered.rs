@@ -7,7 +7,9 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use posthaste::WorkerHandle;
 use posthaste_relay::{Answer, Destination, Message, Relay, RelayState, relays};
-use posthaste_testkit::{LostAnswer, PgServer, PgVersion, Proxy, RequestMatcher, eventually};
+use posthaste_testkit::{
+    LostAnswer, PgServer, PgVersion, Proxy, RequestMatcher, Sql as _, eventually,
+};
 
 use super::fake_destination::FakeDestination;
 use super::{Setup, enqueue, setup};
@@ -80,7 +82,7 @@ async fn an_ordered_relay_keeps_its_order_after_a_lapsed_lease() {
     let mut other = setup.db.client().await.unwrap();
     let tx = other.transaction().await.unwrap();
     let lock = "SELECT FROM posthaste.ordered_relay FOR UPDATE";
-    tx.batch_execute(lock).await.unwrap();
+    tx.run(lock).await.unwrap();
     let lapsed = async || {
         let relays = relays(&setup.client).await?;
         Ok(relays[0].state == RelayState::Standby)
@@ -132,7 +134,7 @@ async fn an_ordered_relay_declared_dead_keeps_its_order() {
     let living =
         format!("SELECT count(*) FROM posthaste.worker WHERE id = {first} AND stopped_at IS NULL");
     let declared = async || {
-        setup.client.batch_execute(&rescue).await?;
+        setup.client.run(&rescue).await?;
         Ok(number(&setup.client, &living).await == 0)
     };
     eventually(SOON, "it is declared dead", declared)
@@ -162,7 +164,7 @@ async fn enqueue_interleaved(setup: &Setup, first: &[String], second: &[String])
     }
     one.commit().await.unwrap();
     other.commit().await.unwrap();
-    setup.client.batch_execute("ANALYZE").await.unwrap();
+    setup.client.run("ANALYZE").await.unwrap();
 }
 
 /// The answer is lost with its connection, or the connection falls silent: claimed jobs stay before
@@ -216,11 +218,11 @@ async fn standby_relays_take_no_locks() {
     let mut other = setup.db.client().await.unwrap();
     let tx = other.transaction().await.unwrap();
     let lock = "SELECT FROM posthaste.ordered_relay FOR UPDATE";
-    tx.batch_execute(lock).await.unwrap();
+    tx.run(lock).await.unwrap();
     let stranger = hand(&setup.client).await;
     let ask = include_str!("../../src/store/ordered_relay.sql");
     let at_once = "SET lock_timeout = '100ms'";
-    setup.client.batch_execute(at_once).await.unwrap();
+    setup.client.run(at_once).await.unwrap();
     let lease = 60_000_i64;
     let asked = setup
         .client
@@ -243,7 +245,7 @@ async fn a_stopping_ordered_relay_drains_and_hands_over_at_once() {
     let (first, second) = (FakeDestination::default(), FakeDestination::default());
     // Slow enough to be stopped in the middle.
     let limit = "SELECT posthaste.limit_rate('mail', 500, burst => 20)";
-    client.batch_execute(limit).await.unwrap();
+    client.run(limit).await.unwrap();
     let one = setup.relay(first.relay().ordered(true).batch(3)).await;
     let all = names(0, 300);
     enqueue(client, &all.iter().map(String::as_str).collect::<Vec<_>>()).await;
@@ -286,8 +288,8 @@ async fn renewing_a_lease_changes_one_row() {
     let other = "CREATE TABLE other AS SELECT 0::bigint AS id; WITH w \
                  AS (INSERT INTO posthaste.worker (name) VALUES ('other') \
                  RETURNING id) UPDATE other SET id = w.id FROM w";
-    client.batch_execute(other).await.unwrap();
-    client.batch_execute(stranger).await.unwrap();
+    client.run(other).await.unwrap();
+    client.run(stranger).await.unwrap();
     let waits = async || {
         let relays = relays(client).await?;
         Ok(relays[0].state == RelayState::Standby)
@@ -300,7 +302,7 @@ async fn renewing_a_lease_changes_one_row() {
     // The other worker stops cleanly: its lease no longer counts.
     let ends = "UPDATE posthaste.worker SET stopped_at = clock_timestamp(), clean = true \
                 WHERE name = 'other'";
-    client.batch_execute(ends).await.unwrap();
+    client.run(ends).await.unwrap();
     all_done(client).await;
     assert_eq!(fake.taken(), ["a", "b"]);
     worker.stop().await.unwrap();

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use posthaste_relay::{Route, preview};
-use posthaste_testkit::PgVersion;
+use posthaste_testkit::{PgVersion, Sql as _};
 use serde::Deserialize;
 use serde::de::{MapAccess, Visitor};
 use serde_json::value::RawValue;
@@ -154,13 +154,13 @@ async fn sent_below(size: usize, settings: Value) -> BTreeMap<String, Put> {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let all = "INSERT INTO posthaste.route (pattern, queue) VALUES ('*', 'm')";
-    client.batch_execute(all).await.unwrap();
+    client.run(all).await.unwrap();
     let insert =
         "INSERT INTO posthaste.outbox (type, payload) VALUES ('mail', $1) RETURNING id::text";
     let mut put = BTreeMap::new();
     let small = payloads().into_iter();
     for (payload, read) in small.filter(|(payload, _)| payload.len() < size) {
-        let id: String = client.query_one(insert, &[&payload]).await.unwrap().get(0);
+        let id: String = client.one_with(insert, &[&payload]).await.unwrap();
         put.insert(id, (payload, read));
     }
     let route = Route::read("m", settings.as_object().unwrap()).unwrap();

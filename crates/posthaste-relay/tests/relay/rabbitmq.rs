@@ -12,7 +12,7 @@ use lapin::{Channel, Connection, ConnectionProperties, ExchangeKind};
 use posthaste::NewJob;
 use posthaste_relay::{Destination, Mapping, RabbitMq, Relay, Template};
 use posthaste_testkit::receivers::{self, Receiver, Worker, are_here};
-use posthaste_testkit::{PgVersion, Proxy, eventually, unique};
+use posthaste_testkit::{PgVersion, Proxy, Sql as _, eventually, unique};
 use serde_json::json;
 
 use super::conformance::{Received, Subject, conformance};
@@ -367,7 +367,7 @@ async fn a_disk_alarm_stops_the_relay_at_once_without_an_attempt() {
         "{status:?}"
     );
     let counted = "SELECT count(*) FROM posthaste.job WHERE attempt > 0";
-    let counted: i64 = client.query_one(counted, &[]).await.unwrap().get(0);
+    let counted: i64 = client.one(counted).await.unwrap();
     assert_eq!(counted, 0);
     // A connection that is closed while it is blocked remains until the alarm is over: probes must
     // not open new ones.

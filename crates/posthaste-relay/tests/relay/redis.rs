@@ -10,7 +10,7 @@ use posthaste_relay::{
     Answer, Asynq, BullMq, Celery, Destination, Mapping, Message, Relay, Sidekiq,
 };
 use posthaste_testkit::receivers::{Receiver, Redis, are_here};
-use posthaste_testkit::{PgVersion, Proxy, TestDb, eventually};
+use posthaste_testkit::{PgVersion, Proxy, Sql as _, TestDb, eventually};
 use serde_json::{Map, Value, json};
 use tokio_postgres::Client;
 
@@ -309,7 +309,7 @@ async fn a_full_redis_counts_no_attempt() {
         .await
         .unwrap();
         let counted = "SELECT coalesce(sum(attempt), 0)::bigint FROM posthaste.job";
-        let counted: i64 = route.client.query_one(counted, &[]).await.unwrap().get(0);
+        let counted: i64 = route.client.one(counted).await.unwrap();
         assert_eq!(counted, 0);
         proxied.is_full(false);
         route.all_done().await;

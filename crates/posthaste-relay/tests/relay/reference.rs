@@ -1,11 +1,11 @@
 //! Rows of the outbox that refer to a row of another table, which the relay reads.
 
 use posthaste_relay::{Lines, Relay};
+use posthaste_testkit::{Sql as _, TestResult, eventually};
 
 use super::fake_destination::FakeDestination;
 use super::{outcome_of, setup};
 use crate::support::{SOON, all_done};
-use posthaste_testkit::eventually;
 
 const ORDERS: &str = "CREATE TABLE orders (id bigint PRIMARY KEY, total jsonb);
     INSERT INTO orders VALUES (1, '{\"total\": 12345678901234567890}'), (2, NULL);";
@@ -22,11 +22,11 @@ const ROUTE: &str = "INSERT INTO posthaste.route (pattern, queue) VALUES ('*', '
 async fn referenced_rows_are_read_when_the_message_is_sent() {
     let setup = setup().await;
     let client = &setup.client;
-    client.batch_execute(ORDERS).await.unwrap();
-    client.batch_execute(ROUTE).await.unwrap();
+    client.run(ORDERS).await.unwrap();
+    client.run(ROUTE).await.unwrap();
     refer(client, "placed", "orders", "1").await;
     let changed = r#"UPDATE orders SET total = '{"total": 12345678901234567891}' WHERE id = 1"#;
-    client.batch_execute(changed).await.unwrap();
+    client.run(changed).await.unwrap();
     let fake = FakeDestination::default();
     let relay = fake.relay().database(setup.db.pool(1).unwrap());
     let worker = setup.relay(relay.resolve("orders", BY_ID)).await;
@@ -37,11 +37,11 @@ async fn referenced_rows_are_read_when_the_message_is_sent() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn unreadable_references_count_an_attempt_only_if_the_job_is_at_fault() {
+async fn unreadable_references_count_an_attempt_only_if_the_job_is_at_fault() -> TestResult {
     let setup = setup().await;
     let client = &setup.client;
-    client.batch_execute(ORDERS).await.unwrap();
-    client.batch_execute(ROUTE).await.unwrap();
+    client.run(ORDERS).await?;
+    client.run(ROUTE).await?;
     refer(client, "nowhere", "orders; DROP TABLE orders", "1").await;
     refer(client, "gone", "orders", "7").await;
     refer(client, "empty", "orders", "2").await;
@@ -49,7 +49,7 @@ async fn unreadable_references_count_an_attempt_only_if_the_job_is_at_fault() {
     refer(client, "unreadable", "sums", "1").await;
     refer(client, "mistaken", "lost", "1").await;
     let fake = FakeDestination::default();
-    let relay = fake.relay().database(setup.db.pool(1).unwrap());
+    let relay = fake.relay().database(setup.db.pool(1)?);
     let relay = relay
         .resolve("orders", BY_ID)
         .resolve("sums", "SELECT 1, $1::text")
@@ -66,7 +66,7 @@ async fn unreadable_references_count_an_attempt_only_if_the_job_is_at_fault() {
             let outcome = outcome_of(client, kind).await;
             Ok(outcome.is_some_and(|(state, ..)| state == "discarded"))
         };
-        eventually(SOON, kind, is_kept).await.unwrap();
+        eventually(SOON, kind, is_kept).await?;
         let (_, _, reason) = outcome_of(client, kind).await.unwrap();
         assert!(
             reason.as_deref().unwrap_or_default().contains(error),
@@ -78,17 +78,14 @@ async fn unreadable_references_count_an_attempt_only_if_the_job_is_at_fault() {
         let outcome = outcome_of(client, "mistaken").await;
         Ok(outcome.is_some_and(|(_, attempt, _)| attempt > 0))
     })
-    .await
-    .unwrap();
+    .await?;
     client
-        .batch_execute("CREATE TABLE lost AS SELECT * FROM orders")
-        .await
-        .unwrap();
-    eventually(SOON, "it is sent", async || Ok(!fake.taken().is_empty()))
-        .await
-        .unwrap();
+        .run("CREATE TABLE lost AS SELECT * FROM orders")
+        .await?;
+    eventually(SOON, "it is sent", async || Ok(!fake.taken().is_empty())).await?;
     assert_eq!(fake.taken(), ["mistaken"]);
-    worker.stop().await.unwrap();
+    worker.stop().await?;
+    Ok(())
 }
 
 #[tokio::test]
@@ -110,16 +107,16 @@ const SHUTTING_DOWN: &str = "CREATE TABLE away (id bigint);
     INSERT INTO away VALUES (3), (4);";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_ordered_relay_keeps_its_order_while_a_row_is_unreadable() {
+async fn an_ordered_relay_keeps_its_order_while_a_row_is_unreadable() -> TestResult {
     let setup = setup().await;
     let client = &setup.client;
-    client.batch_execute(SHUTTING_DOWN).await.unwrap();
-    client.batch_execute(ROUTE).await.unwrap();
+    client.run(SHUTTING_DOWN).await?;
+    client.run(ROUTE).await?;
     for id in 1..=8 {
         refer(client, "placed", "orders", &id.to_string()).await;
     }
     let fake = FakeDestination::default();
-    let relay = fake.relay().database(setup.db.pool(1).unwrap());
+    let relay = fake.relay().database(setup.db.pool(1)?);
     let total = "SELECT total_of($1::bigint) FROM nextval('asked')";
     let worker = setup
         .relay(relay.ordered(true).batch(6).resolve("orders", total))
@@ -127,25 +124,18 @@ async fn an_ordered_relay_keeps_its_order_while_a_row_is_unreadable() {
     let sent = || fake.with(|inner| inner.payloads.clone());
     // Repeated reads: six for the first batch, then for the rest.
     eventually(SOON, "it is asked for again", async || {
-        let asked = client
-            .query_one("SELECT last_value FROM asked", &[])
-            .await?;
-        Ok(asked.get::<_, i64>(0) >= 15)
+        let asked = client.one::<i64>("SELECT last_value FROM asked").await?;
+        Ok(asked >= 15)
     })
-    .await
-    .unwrap();
+    .await?;
     assert_eq!(sent(), ["1", "2"]);
-    client
-        .batch_execute("DELETE FROM away WHERE id = 3")
-        .await
-        .unwrap();
-    eventually(SOON, "the third is sent", async || Ok(sent().len() == 3))
-        .await
-        .unwrap();
-    client.batch_execute("DELETE FROM away").await.unwrap();
+    client.run("DELETE FROM away WHERE id = 3").await?;
+    eventually(SOON, "the third is sent", async || Ok(sent().len() == 3)).await?;
+    client.run("DELETE FROM away").await?;
     all_done(client).await;
     assert_eq!(sent(), ["1", "2", "3", "4", "5", "6", "7", "8"]);
     let counted = "SELECT count(*) FROM posthaste.job WHERE attempt > 0";
     assert_eq!(crate::support::number(client, counted).await, 0);
-    worker.stop().await.unwrap();
+    worker.stop().await?;
+    Ok(())
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use posthaste_relay::{Destination, Relay, Sidekiq};
 use posthaste_testkit::receivers::{Receiver, Redis, Worker, are_here};
-use posthaste_testkit::{PgVersion, Proxy, eventually};
+use posthaste_testkit::{PgVersion, Proxy, Sql as _, eventually};
 use serde_json::{Value, json};
 
 use super::conformance::{Received, Subject, conformance};
@@ -93,7 +93,7 @@ async fn a_real_sidekiq_runs_each_job() {
     let enqueue = r#"SELECT posthaste.enqueue('MailJob', '{"args": [1, "ü"]}', queue => 'm',
                             trace => '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01 a=b'),
                           posthaste.enqueue('MailJob', '{"to": "ada"}', queue => 'm')"#;
-    client.batch_execute(enqueue).await.unwrap();
+    client.run(enqueue).await.unwrap();
     let destination = Sidekiq::new(&redis.url()).unwrap().queue("mail");
     let relay = Relay::to(destination).start().await.unwrap();
     let worker = worker(&db.pool(2).unwrap()).consumer("m", relay);

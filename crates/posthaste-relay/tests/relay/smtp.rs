@@ -7,7 +7,7 @@ use std::time::Duration;
 use posthaste::{Backoff, Config, NewJob};
 use posthaste_relay::{Destination, Mapping, OnAmbiguous, Relay, RelayBuilder, Smtp, Template};
 use posthaste_testkit::receivers::{Effect, Receiver, Smtp as Server, are_here};
-use posthaste_testkit::{PgVersion, Proxy, TestDb, eventually};
+use posthaste_testkit::{PgVersion, Proxy, Sql as _, TestDb, eventually};
 use serde_json::{Value, json};
 use tokio_postgres::Client;
 
@@ -136,10 +136,7 @@ impl Setup {
     /// Returns the states, attempts and errors of the remaining jobs, ordered by id.
     async fn left(&self) -> Vec<(String, i32, String)> {
         let left = "SELECT state, attempt, coalesce(last_error, '') FROM posthaste.job ORDER BY id";
-        let rows = self.client.query(left, &[]).await.unwrap();
-        rows.iter()
-            .map(|row| (row.get(0), row.get(1), row.get(2)))
-            .collect()
+        self.client.rows(left).await.unwrap()
     }
 
     fn mails(&self) -> Vec<Effect> {
@@ -233,7 +230,7 @@ async fn a_mail_is_ambiguous_after_its_relay_died() {
          FROM posthaste.worker",
         "SELECT posthaste.rescue(min(id), 0) FROM posthaste.worker",
     ] {
-        setup.client.batch_execute(step).await.unwrap();
+        setup.client.run(step).await.unwrap();
     }
     let worker = setup
         .work(setup.relay().on_ambiguous(OnAmbiguous::Discard))
@@ -248,7 +245,7 @@ async fn a_mail_is_ambiguous_after_its_relay_died() {
     assert_eq!(setup.mails().len(), 0);
     // An operator's redrive overrides the policy.
     let again = "SELECT posthaste.redrive()";
-    setup.client.batch_execute(again).await.unwrap();
+    setup.client.run(again).await.unwrap();
     let worker = setup
         .work(setup.relay().on_ambiguous(OnAmbiguous::Discard))
         .await;

@@ -3,7 +3,7 @@
 
 use posthaste::WorkerHandle;
 use posthaste_relay::{Ack, RelayState, relays};
-use posthaste_testkit::{PgVersion, TestDb, eventually};
+use posthaste_testkit::{PgVersion, Sql as _, TestDb, TestResult, eventually};
 use tokio_postgres::Client;
 use uuid::Uuid;
 
@@ -32,7 +32,7 @@ async fn awaited(setup: &Setup) -> (FakeDestination, WorkerHandle) {
 
 /// Returns the answer of a function about a delivery.
 async fn says(client: &Client, call: &str, id: Uuid) -> bool {
-    client.query_one(call, &[&id]).await.unwrap().get(0)
+    client.one_with(call, &[&id]).await.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -75,9 +75,9 @@ async fn outbox_rows_become_jobs_with_their_row_id() {
         assert_eq!(number(&client, stored).await, 1);
         let more = "INSERT INTO posthaste.outbox (type, payload) VALUES ('bytes', '\\x00ff80') \
                     RETURNING id";
-        let id: Uuid = client.query_one(more, &[]).await.unwrap().get(0);
+        let id: Uuid = client.one(more).await.unwrap();
         let bytes = "SELECT payload FROM posthaste.outbox WHERE id = $1";
-        let bytes: Vec<u8> = client.query_one(bytes, &[&id]).await.unwrap().get(0);
+        let bytes: Vec<u8> = client.one_with(bytes, &[&id]).await.unwrap();
         assert_eq!(bytes, [0, 255, 128]);
         for wrong in [
             "(type) VALUES ('a')",
@@ -95,7 +95,7 @@ async fn outbox_rows_become_jobs_with_their_row_id() {
         }
         let rolled_back = "BEGIN; INSERT INTO posthaste.outbox (type, table_name, table_id) VALUES \
                            ('a', 't', '1'); ROLLBACK";
-        client.batch_execute(rolled_back).await.unwrap();
+        client.run(rolled_back).await.unwrap();
         assert_eq!(unfinished(&client).await, 2);
     }
 }
@@ -108,7 +108,7 @@ async fn outbox_rows_are_confirmed_by_id_and_follow_the_queues_retention() {
         SELECT posthaste.keep('mail', '1 hour');
         INSERT INTO posthaste.outbox (id, type, payload)
           VALUES ('12345678-0000-4000-8000-000000000001', 'm', '{}')";
-    client.batch_execute(put).await.unwrap();
+    client.run(put).await.unwrap();
     let (fake, worker) = awaited(&setup).await;
     assert_eq!(fake.with(|inner| inner.ids.clone()), [OWN]);
     let done = "SELECT posthaste.confirm($1)";
@@ -127,16 +127,16 @@ async fn receive_returns_true_once_per_committed_id() {
         let (_db, client) = on_each(version).await;
         let receive = "SELECT posthaste.receive($1)";
         let receives = async || says(&client, receive, OWN).await;
-        client.batch_execute("BEGIN").await.unwrap();
+        client.run("BEGIN").await.unwrap();
         assert!(receives().await);
-        client.batch_execute("ROLLBACK").await.unwrap();
+        client.run("ROLLBACK").await.unwrap();
         assert!(receives().await);
         assert!(!receives().await);
         let old = "UPDATE posthaste.inbox SET received_at = received_at - interval '29 days'; \
                    SELECT posthaste.prune_inbox()";
-        client.batch_execute(old).await.unwrap();
+        client.run(old).await.unwrap();
         assert!(!receives().await);
-        client.batch_execute(old).await.unwrap();
+        client.run(old).await.unwrap();
         assert!(receives().await, "it is forgotten after its time");
     }
 }
@@ -147,7 +147,7 @@ async fn concurrent_receivers_apply_the_effect_once() {
     let (first, second) = (&setup.client, setup.db.client().await.unwrap());
     let receive = "SELECT posthaste.receive('12345678-0000-4000-8000-000000000001')";
     let is_first = |row: tokio_postgres::Row| row.get::<_, bool>(0);
-    first.batch_execute("BEGIN").await.unwrap();
+    first.run("BEGIN").await.unwrap();
     assert!(is_first(first.query_one(receive, &[]).await.unwrap()));
     let waiting = tokio::spawn(async move { second.query_one(receive, &[]).await });
     let waits = async || {
@@ -156,7 +156,7 @@ async fn concurrent_receivers_apply_the_effect_once() {
         Ok(number(first, waits).await == 1)
     };
     eventually(SOON, "the second waits", waits).await.unwrap();
-    first.batch_execute("COMMIT").await.unwrap();
+    first.run("COMMIT").await.unwrap();
     assert!(!is_first(waiting.await.unwrap().unwrap()));
 }
 
@@ -204,7 +204,7 @@ async fn relay_status_reports_failures_rejections_and_silence() {
         // As after SIGSTOP: its worker is not declared dead yet.
         let earlier = "UPDATE posthaste.relay SET at = at - interval '31 seconds'";
         let silent = async || {
-            client.batch_execute(earlier).await?;
+            client.run(earlier).await?;
             Ok(relays(&client).await?[0].state == RelayState::Silent)
         };
         eventually(SOON, "it is silent", silent).await.unwrap();
@@ -215,32 +215,28 @@ async fn relay_status_reports_failures_rejections_and_silence() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn relay_status_is_written_without_updates() {
+async fn relay_status_is_written_without_updates() -> TestResult {
     for version in PgVersion::tried() {
         let (db, client) = on_each(version).await;
         super::enqueue(&client, &["m"]).await;
         let fake = FakeDestination::default();
         fake.is_down(true);
-        let relay = fake.relay().name("letters").start().await.unwrap();
-        let running = worker(&db.pool(2).unwrap()).consumer("mail", relay);
-        let running = running.config(quick()).start().await.unwrap();
+        let relay = fake.relay().name("letters").start().await?;
+        let running = worker(&db.pool(2)?).consumer("mail", relay);
+        let running = running.config(quick()).start().await?;
         let is = async |state: RelayState| {
             let all = relays(&client).await?;
             Ok(all.len() == 1 && all[0].state == state)
         };
-        eventually(SOON, "it is down", async || is(RelayState::Down).await)
-            .await
-            .unwrap();
-        let report = relays(&client).await.unwrap().remove(0);
+        eventually(SOON, "it is down", async || is(RelayState::Down).await).await?;
+        let report = relays(&client).await?.remove(0);
         assert_eq!((&*report.route, &*report.queue), ("letters", "mail"));
         assert_eq!(report.status.last_error.as_deref(), Some("down"));
         fake.is_down(false);
-        eventually(SOON, "it is up", async || is(RelayState::Up).await)
-            .await
-            .unwrap();
+        eventually(SOON, "it is up", async || is(RelayState::Up).await).await?;
         all_done(&client).await;
-        running.stop().await.unwrap();
-        let report = relays(&client).await.unwrap().remove(0);
+        running.stop().await?;
+        let report = relays(&client).await?.remove(0);
         assert_eq!(report.state, RelayState::Stopped);
         assert_eq!(report.status.accepted, 1);
         let updates = "SELECT coalesce(sum(n_tup_upd + n_tup_del), 0)::bigint \
@@ -249,11 +245,12 @@ async fn relay_status_is_written_without_updates() {
         // Rows older than an hour are removed.
         let turn = "UPDATE posthaste.volume SET began_at = began_at - interval '2 hours'; \
                     SELECT posthaste.tidy_history()";
-        client.batch_execute(turn).await.unwrap();
-        client.batch_execute(turn).await.unwrap();
+        client.run(turn).await?;
+        client.run(turn).await?;
         assert_eq!(
             number(&client, "SELECT count(*) FROM posthaste.relay").await,
             0
         );
     }
+    Ok(())
 }

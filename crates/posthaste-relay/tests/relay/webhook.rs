@@ -14,7 +14,7 @@ use posthaste::{Backoff, NewJob};
 use posthaste_relay::{
     AddressPolicy, Destination, Mapping, Relay, RelayBuilder, Template, Webhook,
 };
-use posthaste_testkit::{PgVersion, Proxy, TestDb, eventually, reaches};
+use posthaste_testkit::{PgVersion, Proxy, TestDb, TestResult, eventually, reaches};
 use serde_json::{Value, json};
 use tokio_postgres::Client;
 
@@ -204,7 +204,7 @@ async fn requests_are_signed_and_carry_route_and_job_fields() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hanging_endpoint_does_not_block_others() {
+async fn a_hanging_endpoint_does_not_block_others() -> TestResult {
     let setup = Setup::new().await;
     let limit = Duration::from_millis(500);
     let webhook = Webhook::to_each(client(), address_policy())
@@ -229,11 +229,11 @@ async fn a_hanging_endpoint_does_not_block_others() {
             setup.counted("hang3").await > Some(0) && setup.counted("gone37").await > Some(0);
         Ok(counted && setup.server.taken().len() == 32 && unfinished(&setup.client).await == 8)
     })
-    .await
-    .unwrap();
+    .await?;
     let status = relay.status();
     assert_eq!((status.unavailable, status.down_since), (0, None));
-    worker.stop().await.unwrap();
+    worker.stop().await?;
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use posthaste_relay::{Destination, Mapping, Template};
-use posthaste_testkit::eventually;
 use posthaste_testkit::receivers::Redis;
+use posthaste_testkit::{Sql as _, eventually};
 
 use super::conformance::Subject;
 use super::redis::{ProxiedRedis, Route};
@@ -46,7 +46,7 @@ pub(super) async fn a_conflicting_queue_spares_the_rest_of_its_batch(
     let route = Route::with(destination, Mapping::default().queue(queue)).await;
     let enqueue = "SELECT posthaste.enqueue('mail', jsonb_build_object('to', t), queue => 'm') \
                    FROM unnest('{good,bad,fine}'::text[]) t";
-    route.client.batch_execute(enqueue).await.unwrap();
+    route.client.run(enqueue).await.unwrap();
     eventually(SOON, "the error is reported", async || {
         let status = route.relay.status();
         let error = status.last_error.unwrap_or_default();

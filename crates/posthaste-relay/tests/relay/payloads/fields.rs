@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use axum::Router;
 use axum::http::HeaderMap;
 use posthaste_testkit::receivers::{self, Receiver, are_here};
-use posthaste_testkit::{eventually, unique};
+use posthaste_testkit::{Sql as _, eventually, unique};
 use rdkafka::admin::NewTopic;
 
 use super::super::rabbitmq::{Hands, shared};
@@ -29,7 +29,7 @@ async fn sent_with(settings: Value) -> Result<String, String> {
         jsonb_build_object('k', $1::text), queue => 'm', ordering_key => $1))::text";
     let row = client.query_one(enqueue, &[&TEXT]).await.unwrap();
     let turn = "SELECT posthaste.advance_ordering(10)";
-    client.batch_execute(turn).await.unwrap();
+    client.run(turn).await.unwrap();
     let id: String = row.get(0);
     let mut all = json!({
         "queue": "m", "kind": "{kwargs.k}", "headers": { "x": "{kwargs.k}" },

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use posthaste_testkit::Sql as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -11,7 +12,7 @@ use super::*;
 /// Returns the attempts of all jobs together.
 async fn attempts(setup: &Setup) -> i64 {
     let counted = "SELECT coalesce(sum(attempt), 0)::bigint FROM posthaste.job";
-    setup.client.query_one(counted, &[]).await.unwrap().get(0)
+    setup.client.one(counted).await.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -24,7 +25,7 @@ async fn messages_wait_without_attempts_during_backpressure() {
             .answers(Some(StatusCode::from_u16(status).unwrap()));
         let enqueue = "SELECT count(posthaste.enqueue('m', '{}', queue => 'h')) \
                        FROM generate_series(1, 400)";
-        setup.client.execute(enqueue, &[]).await.unwrap();
+        setup.client.run(enqueue).await.unwrap();
         let asked = |times| {
             let server = &setup.server;
             async move || Ok(server.refused() >= times)
@@ -50,7 +51,7 @@ async fn messages_wait_without_attempts_during_backpressure() {
     }
     worker.stop().await.unwrap();
     let failed = "SELECT count(*) FROM posthaste.attempt";
-    let failed: i64 = setup.client.query_one(failed, &[]).await.unwrap().get(0);
+    let failed: i64 = setup.client.one(failed).await.unwrap();
     assert_eq!(failed, 0);
 }
 
