@@ -37,7 +37,7 @@ use posthaste::{Backoff, WorkerHandle};
 use posthaste_sync::{
     Index, IndexSync, Postgres, Query, Source, SyncBuilder, Table, Write, rows_of,
 };
-use posthaste_testkit::{PgVersion, TestDb, eventually};
+use posthaste_testkit::{PgVersion, Sql as _, TestDb, eventually};
 use tokio_postgres::Client;
 
 use crate::support::{SOON, all_done, database, number, unfinished, worker};
@@ -55,7 +55,7 @@ struct Setup {
 async fn setup() -> Setup {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
-    client.batch_execute(NOTES).await.unwrap();
+    client.run(NOTES).await.unwrap();
     let index = Watched {
         inner: Arc::new(Postgres::new(db.pool(2).unwrap(), "note")),
         is_down: Arc::default(),
@@ -87,7 +87,7 @@ impl Setup {
     }
 
     async fn run(&self, sql: &str) {
-        self.client.batch_execute(sql).await.unwrap();
+        self.client.run(sql).await.unwrap();
     }
 
     async fn found(&self, query: &str) -> Vec<String> {

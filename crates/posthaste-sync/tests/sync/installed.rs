@@ -1,23 +1,21 @@
 //! Installing a sync does not change what the table's applications use.
 
-use posthaste_testkit::PgVersion;
+use posthaste_testkit::{PgVersion, Sql as _, TestResult};
 
-use crate::support::{database, number};
+use crate::support::{connected, number};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn application_columns_are_never_used_for_versions() {
+async fn application_columns_are_never_used_for_versions() -> TestResult {
     for server in PgVersion::tried() {
-        let db = database(server).await;
-        let client = db.client().await.unwrap();
+        let (_db, client) = connected(server).await?;
         // Version columns as JPA, EF and Rails create them, and one with the sync's default name.
         client
-            .batch_execute(
+            .run(
                 "CREATE TABLE product (id bigint PRIMARY KEY, name text,
                    version bigint NOT NULL DEFAULT 0, posthaste_version bigint NOT NULL DEFAULT 0);
                  INSERT INTO product VALUES (1, 'a', 0, 0)",
             )
-            .await
-            .unwrap();
+            .await?;
         for own in ["version", "posthaste_version"] {
             let install = format!("SELECT posthaste.sync_table('product', version => '{own}')");
             let refused = client.batch_execute(&install).await.unwrap_err();
@@ -29,22 +27,21 @@ async fn application_columns_are_never_used_for_versions() {
         // The comment hands the column over to the sync; the other column remains the
         // application's.
         client
-            .batch_execute(
+            .run(
                 "COMMENT ON COLUMN product.posthaste_version IS 'posthaste: versions of rows';
                  SELECT posthaste.sync_table('product')",
             )
-            .await
-            .unwrap();
+            .await?;
         for (found, next) in [(0, 1), (1, 2)] {
             let update = format!(
                 "UPDATE product SET name = 'b', version = {next} WHERE id = 1 AND version = {found}"
             );
-            assert_eq!(client.execute(&update, &[]).await.unwrap(), 1);
+            assert_eq!(client.execute(&update, &[]).await?, 1);
         }
         // A column that an install created is the sync's after repeated installs, and after the
         // sync was removed.
         client
-            .batch_execute(
+            .run(
                 "CREATE TABLE plain (id bigint PRIMARY KEY, version text);
                  SELECT posthaste.sync_table('plain');
                  SELECT posthaste.sync_table('plain');
@@ -53,10 +50,10 @@ async fn application_columns_are_never_used_for_versions() {
                  SELECT posthaste.sync_table('plain');
                  INSERT INTO plain VALUES (1, 'lock')",
             )
-            .await
-            .unwrap();
+            .await?;
         let document = "SELECT count(*) FROM posthaste.sync_rows('plain', '{1}') r
                         WHERE r.document = '{\"id\": 1, \"version\": \"lock\"}'";
         assert_eq!(number(&client, document).await, 1);
     }
+    Ok(())
 }

@@ -4,21 +4,19 @@ use std::time::Duration;
 
 use posthaste::Backoff;
 use posthaste_sync::{Audit, IndexSync, Postgres, Table};
-use posthaste_testkit::{PgVersion, reaches};
+use posthaste_testkit::{PgVersion, Sql as _, TestResult, reaches};
 
-use crate::support::{SOON, database, number, worker};
+use crate::support::{SOON, connected, number, worker};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn session_dependent_keys_are_refused() {
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
+async fn session_dependent_keys_are_refused() -> TestResult {
+    let (_db, client) = connected(PgVersion::any()).await?;
     client
-        .batch_execute(
+        .run(
             "CREATE DOMAIN day AS date; CREATE DOMAIN name3 AS varchar(3); \
              CREATE TYPE colour AS ENUM ('red', 'grey', 'blue')",
         )
-        .await
-        .unwrap();
+        .await?;
     let synced = async |table: &str, of: &str| {
         let made = format!(
             "CREATE TABLE {table} (id {of} PRIMARY KEY); SELECT posthaste.sync_table('{table}')"
@@ -58,7 +56,7 @@ async fn session_dependent_keys_are_refused() {
         let made = synced(&t, of).await;
         made.unwrap_or_else(|error| panic!("{of}: {error:?}"));
         let put = format!("INSERT INTO {t} VALUES {keys}");
-        client.batch_execute(&put).await.unwrap();
+        client.run(&put).await?;
         let all = number(&client, &format!("SELECT count(*) FROM {t}")).await;
         let jobs = format!(
             "SELECT count(*) FROM posthaste.job j JOIN {t} t ON t.id::text = j.kwargs ->> 'id' \
@@ -79,34 +77,33 @@ async fn session_dependent_keys_are_refused() {
         );
         assert_eq!(number(&client, &walked).await, all, "{of}");
     }
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn differently_written_keys_are_different_ids() {
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
+async fn differently_written_keys_are_different_ids() -> TestResult {
+    let (_db, client) = connected(PgVersion::any()).await?;
     client
-        .batch_execute(
+        .run(
             "CREATE TABLE t (id numeric PRIMARY KEY); SELECT posthaste.sync_table('t'); \
              INSERT INTO t VALUES (1.0); UPDATE t SET id = 1.00",
         )
-        .await
-        .unwrap();
+        .await?;
     let gone = "SELECT count(*) FROM posthaste.job \
                 WHERE kwargs ->> 'id' = '1.0' AND kwargs ? 'deleted'";
     assert_eq!(number(&client, gone).await, 1);
     let there = "SELECT count(*) FROM posthaste.job \
                  WHERE kwargs ->> 'id' = '1.00' AND NOT kwargs ? 'deleted'";
     assert!(number(&client, there).await >= 1);
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn text_keys_compare_bytewise_under_case_insensitive_collations() {
+async fn text_keys_compare_bytewise_under_case_insensitive_collations() -> TestResult {
     // This version has ICU.
-    let db = database(PgVersion::V15).await;
-    let client = db.client().await.unwrap();
+    let (db, client) = connected(PgVersion::V15).await?;
     client
-        .batch_execute(
+        .run(
             "CREATE COLLATION ci (provider = icu, locale = 'und-u-ks-level2', \
                                       deterministic = false); \
                  CREATE TABLE t (id text COLLATE ci PRIMARY KEY, body text); \
@@ -115,13 +112,12 @@ async fn text_keys_compare_bytewise_under_case_insensitive_collations() {
                  CREATE TABLE p0 PARTITION OF p FOR VALUES FROM (0) TO (9); \
                  SELECT posthaste.sync_table('t', delay => '0'), posthaste.sync_table('p')",
         )
-        .await
-        .unwrap();
+        .await?;
     for change in [
         "INSERT INTO t VALUES ('abc', 'one'); INSERT INTO p VALUES ('abc', 1)",
         "UPDATE t SET id = 'ABC'; UPDATE p SET id = 'ABC'",
     ] {
-        client.batch_execute(change).await.unwrap();
+        client.run(change).await?;
     }
     for queue in ["sync.t", "sync.p"] {
         let gone = format!(
@@ -139,35 +135,34 @@ async fn text_keys_compare_bytewise_under_case_insensitive_collations() {
     }
     // A fill job of the old document does not count as one of the new document.
     client
-        .batch_execute(
+        .run(
             "UPDATE t SET id = 'abc'; SELECT posthaste.sync_fill('t'); \
                  UPDATE t SET id = 'ABC'; SELECT posthaste.sync_fill('t')",
         )
-        .await
-        .unwrap();
+        .await?;
     let fills = "SELECT count(*) FROM posthaste.job WHERE tag = 'fill' AND queue = 'sync.t'";
     assert_eq!(number(&client, fills).await, 2);
     let raised = "SELECT posthaste.sync_raise('t', 1000, '{abc}')";
     assert_eq!(number(&client, raised).await, 0);
 
-    let source = Table::new(db.pool(2).unwrap(), "t");
-    let index = Postgres::new(db.pool(2).unwrap(), "t");
+    let source = Table::new(db.pool(2)?, "t");
+    let index = Postgres::new(db.pool(2)?, "t");
     let quick = Backoff {
         base: Duration::from_millis(20),
         cap: Duration::from_millis(100),
     };
     let sync = IndexSync::builder(source.clone(), index.clone());
     let sync = sync.period(Duration::from_millis(100)).backoff(quick);
-    let worker = worker(&db.pool(2).unwrap()).consumer("sync.t", sync.start().unwrap());
-    let worker = worker.start().await.unwrap();
+    let worker = worker(&db.pool(2)?).consumer("sync.t", sync.start().unwrap());
+    let worker = worker.start().await?;
     let left = "SELECT count(*) FROM posthaste.job WHERE queue = 'sync.t' \
                     AND state NOT IN ('completed', 'cancelled')";
     reaches(SOON, "the jobs of t are done", 0, async || {
         Ok(number(&client, left).await)
     })
-    .await
-    .unwrap();
-    worker.stop().await.unwrap();
-    let found = Audit::default().run(&source, &index).await.unwrap();
+    .await?;
+    worker.stop().await?;
+    let found = Audit::default().run(&source, &index).await?;
     assert!(found.is_equal(), "{found:?}");
+    Ok(())
 }

@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use posthaste_testkit::{PgServer, PgVersion, TestDb, eventually};
+use posthaste_testkit::{PgServer, PgVersion, Sql as _, TestDb, TestResult, eventually};
 use tokio_postgres::Client;
 
-use crate::support::{self, SOON, database, number};
+use crate::support::{self, SOON, connected, database, number};
 
 /// Two levels of partitions by a column that is not the key; two syncs share a version column.
 const BY_TIME: &str = "CREATE TABLE note (id bigint, at integer, slug text NOT NULL, body text,
@@ -132,20 +132,20 @@ async fn every_change_to_any_partition_is_synced() {
                 let db = database(server).await;
                 let client = db.client().await.unwrap();
                 let all = [table, SYNCED, later].join(" ");
-                client.batch_execute(&all).await.unwrap();
+                client.run(&all).await.unwrap();
                 let replicates = format!("SET session_replication_role = {role}");
-                client.batch_execute(&replicates).await.unwrap();
+                client.run(&replicates).await.unwrap();
                 let skipped = usize::from(role == "replica");
                 let mut seen: [SeenRows; 3] = Default::default();
                 for change in CHANGES {
-                    client.batch_execute(change).await.expect(change);
+                    client.run(change).await.expect(change);
                     for (sync, seen) in SYNCS.into_iter().zip(&mut seen).skip(skipped) {
                         seen.polls(&client, sync, change).await;
                     }
                 }
                 for (name, ..) in SYNCS {
                     let gone = format!("SELECT posthaste.unsync_table('{name}')");
-                    client.batch_execute(&gone).await.unwrap();
+                    client.run(&gone).await.unwrap();
                 }
                 let left = "SELECT (SELECT count(*) FROM pg_trigger WHERE tgname ~ 'posthaste_')
                     + (SELECT count(*) FROM pg_proc
@@ -172,7 +172,7 @@ async fn a_partition_insert_waiting_for_a_deletion_gets_a_newer_version() {
                     INSERT INTO note VALUES (3, 3, 's3', 'other'); DELETE FROM note WHERE id = 2";
                 let begun = "BEGIN; UPDATE note SET body = 'b' WHERE id = 1";
                 for before in [table, SYNCED, rows, begun] {
-                    deleter.batch_execute(before).await.unwrap();
+                    deleter.run(before).await.unwrap();
                 }
                 let creating = tokio::spawn(async move { creator.batch_execute(again).await });
                 let waits = "SELECT count(*) FROM pg_stat_activity
@@ -184,7 +184,7 @@ async fn a_partition_insert_waiting_for_a_deletion_gets_a_newer_version() {
                 .unwrap();
                 let ended = "UPDATE note SET body = 'last' WHERE id = 1;
                     DELETE FROM note WHERE id = 1; COMMIT";
-                deleter.batch_execute(ended).await.unwrap();
+                deleter.run(ended).await.unwrap();
                 creating.await.unwrap().unwrap();
                 for (name, key, version) in SYNCS {
                     let wrong = format!(
@@ -207,15 +207,14 @@ async fn jobs(client: &Client) -> i64 {
 /// Returns how many jobs a statement enqueues.
 async fn enqueues(client: &Client, sql: &str) -> i64 {
     let before = jobs(client).await;
-    client.batch_execute(sql).await.expect(sql);
+    client.run(sql).await.expect(sql);
     jobs(client).await - before
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn partitions_are_synced_while_attached() {
+async fn partitions_are_synced_while_attached() -> TestResult {
     for server in PgVersion::tried() {
-        let db = database(server).await;
-        let client = db.client().await.unwrap();
+        let (_db, client) = connected(server).await?;
         let tables = "CREATE TABLE note (id bigint, at integer, PRIMARY KEY (id, at))
               PARTITION BY RANGE (at);
             SELECT posthaste.sync_table('note');
@@ -246,9 +245,8 @@ async fn partitions_are_synced_while_attached() {
         assert_eq!(enqueues(client, "TRUNCATE apart").await, 5);
         assert_eq!(enqueues(client, fill).await, 5);
         client
-            .batch_execute("ALTER TABLE note DETACH PARTITION apart")
-            .await
-            .unwrap();
+            .run("ALTER TABLE note DETACH PARTITION apart")
+            .await?;
         for change in ["UPDATE apart SET id = id", "TRUNCATE apart", fill] {
             assert_eq!(enqueues(client, change).await, 0, "{change}");
         }
@@ -262,19 +260,19 @@ async fn partitions_are_synced_while_attached() {
             .await
             .unwrap_err();
         client
-            .batch_execute(
+            .run(
                 "SELECT posthaste.unsync_table('note');
                  ALTER TABLE note ATTACH PARTITION apart FOR VALUES FROM (0) TO (10);
                  CREATE TABLE other PARTITION OF note FOR VALUES FROM (10) TO (20);
                  SELECT posthaste.sync_table('apart')",
             )
-            .await
-            .unwrap();
+            .await?;
         assert_eq!(enqueues(client, "UPDATE note SET id = id").await, 5);
         let moved = "UPDATE note SET at = 11 WHERE id = 1";
         assert_eq!(enqueues(client, moved).await, 1, "it went");
         assert_eq!(enqueues(client, "TRUNCATE note").await, 4);
     }
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -286,7 +284,7 @@ async fn rejects_inheritance_and_keys_that_are_not_the_first_column() {
         CREATE TABLE second (id bigint, at integer, PRIMARY KEY (at, id)) PARTITION BY RANGE (at);
         CREATE TABLE wide (id bigint, at integer, by integer, PRIMARY KEY (id, at, by))
           PARTITION BY RANGE (at)";
-    client.batch_execute(tables).await.unwrap();
+    client.run(tables).await.unwrap();
     for (table, code) in [
         ("parent", "42809"),
         ("child", "42809"),
@@ -303,28 +301,28 @@ async fn rejects_inheritance_and_keys_that_are_not_the_first_column() {
 /// Triggers of a partitioned table are row triggers, which the apply process of logical replication
 /// fires.
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn replicated_changes_of_partitioned_tables_are_seen() {
+async fn replicated_changes_of_partitioned_tables_are_seen() -> TestResult {
     for version in PgVersion::tried() {
-        let server = PgServer::start(version, &[("wal_level", "logical")]).unwrap();
+        let server = PgServer::start(version, &[("wal_level", "logical")])?;
         let (source, target) = (
-            TestDb::empty(&server).await.unwrap(),
+            TestDb::empty(&server).await?,
             support::migrated(&server).await,
         );
-        let publisher = source.client().await.unwrap();
-        let subscriber = target.client().await.unwrap();
+        let publisher = source.client().await?;
+        let subscriber = target.client().await?;
         let synced = "CREATE TABLE note (id bigint, at integer, body text, PRIMARY KEY (id, at))
               PARTITION BY RANGE (at);
             CREATE TABLE note_0 PARTITION OF note FOR VALUES FROM (0) TO (10);
             CREATE TABLE note_1 PARTITION OF note FOR VALUES FROM (10) TO (20);";
-        publisher.batch_execute(synced).await.unwrap();
+        publisher.run(synced).await?;
         let published = "CREATE PUBLICATION notes FOR TABLE note
               WITH (publish_via_partition_root = true)";
-        publisher.batch_execute(published).await.unwrap();
+        publisher.run(published).await?;
         let slot = "SELECT pg_create_logical_replication_slot('notes', 'pgoutput')";
-        publisher.batch_execute(slot).await.unwrap();
+        publisher.run(slot).await?;
         let install = "SELECT posthaste.sync_table('note', always => true)";
-        subscriber.batch_execute(synced).await.unwrap();
-        subscriber.batch_execute(install).await.unwrap();
+        subscriber.run(synced).await?;
+        subscriber.run(install).await?;
         let subscribe = format!(
             "CREATE SUBSCRIPTION notes
                CONNECTION 'host=127.0.0.1 port={} user=postgres dbname={}' PUBLICATION notes
@@ -332,7 +330,7 @@ async fn replicated_changes_of_partitioned_tables_are_seen() {
             server.address().port(),
             source.name()
         );
-        subscriber.batch_execute(&subscribe).await.unwrap();
+        subscriber.run(&subscribe).await?;
         let mut before = 0;
         for change in [
             "INSERT INTO note SELECT n, n * 3, 'a' FROM generate_series(1, 6) n",
@@ -341,13 +339,12 @@ async fn replicated_changes_of_partitioned_tables_are_seen() {
             "DELETE FROM note WHERE id = 2",
             "TRUNCATE note",
         ] {
-            publisher.batch_execute(change).await.unwrap();
+            publisher.run(change).await?;
             let last = "SELECT count(*) FROM posthaste.job";
             eventually(SOON, change, async || {
                 Ok(number(&subscriber, last).await > before)
             })
-            .await
-            .unwrap();
+            .await?;
             before = number(&subscriber, last).await;
         }
         let wrong = "SELECT count(*) FROM generate_series(1, 6) n WHERE NOT EXISTS (
@@ -356,11 +353,8 @@ async fn replicated_changes_of_partitioned_tables_are_seen() {
         eventually(SOON, "each deletion has its job", async || {
             Ok(number(&subscriber, wrong).await == 0)
         })
-        .await
-        .unwrap();
-        subscriber
-            .batch_execute("DROP SUBSCRIPTION notes")
-            .await
-            .unwrap();
+        .await?;
+        subscriber.run("DROP SUBSCRIPTION notes").await?;
     }
+    Ok(())
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use posthaste::Worker;
 use posthaste_sync::{Audit, Index, IndexSync, Postgres, Source, Table, rows_of};
-use posthaste_testkit::{PgVersion, eventually};
+use posthaste_testkit::{PgVersion, TestResult, eventually};
 use sqlx::PgPool;
 
 use super::NOTES;
@@ -16,10 +16,10 @@ async fn left(pool: &PgPool) -> i64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sqlx_programs_can_sync_search_and_audit() {
+async fn sqlx_programs_can_sync_search_and_audit() -> TestResult {
     let db = database(PgVersion::any()).await;
-    let pool = PgPool::connect(db.url()).await.unwrap();
-    sqlx::raw_sql(NOTES).execute(&pool).await.unwrap();
+    let pool = PgPool::connect(db.url()).await?;
+    sqlx::raw_sql(NOTES).execute(&pool).await?;
     let (table, index) = (Table::new(&pool, "note"), Postgres::new(&pool, "note"));
     let sync = IndexSync::builder(table.clone(), index.clone());
     let sync = sync.period(Duration::from_millis(100)).start();
@@ -27,23 +27,22 @@ async fn sqlx_programs_can_sync_search_and_audit() {
         .config(quick())
         .consumer("sync.note", sync.unwrap())
         .start()
-        .await
-        .unwrap();
+        .await?;
     let notes = "INSERT INTO note VALUES (1, 'the red fox'), (2, 'a red hen'), (3, 'blue')";
-    sqlx::raw_sql(notes).execute(&pool).await.unwrap();
+    sqlx::raw_sql(notes).execute(&pool).await?;
     eventually(SOON, "all jobs are done", async || {
         Ok(left(&pool).await == 0)
     })
-    .await
-    .unwrap();
-    let mut found = index.search("red", 10).await.unwrap();
+    .await?;
+    let mut found = index.search("red", 10).await?;
     found.sort();
     assert_eq!(found, ["1", "2"]);
-    let rows = rows_of(&table, &found).await.unwrap();
+    let rows = rows_of(&table, &found).await?;
     assert_eq!(rows.len(), 2, "{rows:?}");
-    let audited = Audit::default().run(&table, &index).await.unwrap();
+    let audited = Audit::default().run(&table, &index).await?;
     assert!(audited.is_equal(), "{audited:?}");
-    worker.stop().await.unwrap();
+    worker.stop().await?;
+    Ok(())
 }
 
 #[tokio::test]

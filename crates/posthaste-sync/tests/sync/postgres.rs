@@ -1,7 +1,7 @@
 //! Postgres as the index, in the conformance suite.
 
 use posthaste_sync::{Index, Postgres, Weight};
-use posthaste_testkit::{PgVersion, TestDb};
+use posthaste_testkit::{PgVersion, Sql as _, TestDb};
 
 use super::conformance::{Subject, conforms, write};
 use crate::support::database;
@@ -69,7 +69,7 @@ async fn all_old_deletion_records_are_removed() {
         SELECT i, n::text, n, 4095, 1, CASE WHEN n % 5 > 0
           THEN now() - interval '8 days' END, ''::tsvector
           FROM generate_series(1, 30000) n, unnest(ARRAY['words', 'other']) i";
-    client.batch_execute(fill).await.unwrap();
+    client.run(fill).await.unwrap();
     let index = Postgres::new(db.pool(1).unwrap(), "words");
     let week = std::time::Duration::from_secs(7 * 86_400);
     assert_eq!(index.prune_deletions(week).await.unwrap(), 24_000);

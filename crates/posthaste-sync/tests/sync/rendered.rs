@@ -1,7 +1,7 @@
 //! Documents do not depend on the session's settings for the format of values.
 
 use posthaste_sync::{Body, Query, Row, Source, Table};
-use posthaste_testkit::{PgVersion, TestDb};
+use posthaste_testkit::{PgVersion, Sql as _, TestDb};
 use tokio_postgres::Client;
 
 use crate::support::database;
@@ -50,7 +50,7 @@ async fn set(client: &Client, db: &TestDb, setting: &str) {
     let name = db.name();
     let settings =
         format!("ALTER DATABASE \"{name}\" RESET ALL; ALTER DATABASE \"{name}\" SET {setting}");
-    client.batch_execute(&settings).await.unwrap();
+    client.run(&settings).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -58,7 +58,7 @@ async fn documents_ignore_session_formatting_settings() {
     for server in PgVersion::tried() {
         let db = database(server).await;
         let client = db.client().await.unwrap();
-        client.batch_execute(VALUES).await.unwrap();
+        client.run(VALUES).await.unwrap();
         let usual = made(&db).await;
         for setting in OTHERS {
             set(&client, &db, setting).await;

@@ -1,9 +1,9 @@
 //! Several syncs of one table: each sees every change, and each can be removed without the others.
 
-use posthaste_testkit::{PgVersion, eventually};
+use posthaste_testkit::{PgVersion, Sql as _, TestResult, eventually};
 use tokio_postgres::Client;
 
-use crate::support::{SOON, database, number, unfinished};
+use crate::support::{SOON, connected, database, number, unfinished};
 
 /// Syncs with one key, with another key, and with a separate version column.
 const THREE: &str =
@@ -41,16 +41,12 @@ async fn rows_are_newer_than_their_deletions(client: &Client, sync: (&str, &str,
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn all_syncs_of_a_table_see_every_change() {
+async fn all_syncs_of_a_table_see_every_change() -> TestResult {
     for server in PgVersion::tried() {
-        let db = database(server).await;
-        let client = db.client().await.unwrap();
-        client.batch_execute(THREE).await.unwrap();
+        let (_db, client) = connected(server).await?;
+        client.run(THREE).await?;
         // Installed again, as after each change of the configuration file.
-        client
-            .batch_execute("SELECT posthaste.sync_table('note')")
-            .await
-            .unwrap();
+        client.run("SELECT posthaste.sync_table('note')").await?;
         for change in CHANGES {
             let jobs = |name: &str| {
                 format!("SELECT count(*) FROM posthaste.job WHERE queue = 'sync.{name}'")
@@ -59,7 +55,7 @@ async fn all_syncs_of_a_table_see_every_change() {
             for (name, ..) in SYNCS {
                 before.push(number(&client, &jobs(name)).await);
             }
-            client.batch_execute(change).await.unwrap();
+            client.run(change).await?;
             for (sync, before) in SYNCS.into_iter().zip(before) {
                 let after = number(&client, &jobs(sync.0)).await;
                 assert!(after > before, "{change}: {} has no job", sync.0);
@@ -68,38 +64,31 @@ async fn all_syncs_of_a_table_see_every_change() {
         }
         // After the first sync is removed, its version column is still maintained for the sync that
         // shares it.
-        client
-            .batch_execute("SELECT posthaste.unsync_table('note')")
-            .await
-            .unwrap();
+        client.run("SELECT posthaste.unsync_table('note')").await?;
         let version = "SELECT max(posthaste_version) FROM note";
         let before = (number(&client, version).await, unfinished(&client).await);
         client
-            .batch_execute("UPDATE note SET body = 'c' WHERE id = 1")
-            .await
-            .unwrap();
+            .run("UPDATE note SET body = 'c' WHERE id = 1")
+            .await?;
         assert!(number(&client, version).await > before.0);
         assert_eq!(unfinished(&client).await - before.1, 2);
         // Installed again, it continues with newer versions than before.
-        client
-            .batch_execute("SELECT posthaste.sync_table('note')")
-            .await
-            .unwrap();
+        client.run("SELECT posthaste.sync_table('note')").await?;
         let before = number(&client, version).await;
         client
-            .batch_execute("UPDATE note SET body = 'd' WHERE id = 2")
-            .await
-            .unwrap();
+            .run("UPDATE note SET body = 'd' WHERE id = 2")
+            .await?;
         assert!(number(&client, version).await > before);
         for (name, ..) in SYNCS {
             let gone = format!("SELECT posthaste.unsync_table('{name}')");
-            client.batch_execute(&gone).await.unwrap();
+            client.run(&gone).await?;
         }
         let left = "SELECT (SELECT count(*) FROM pg_trigger WHERE tgrelid = 'note'::regclass)
             + (SELECT count(*) FROM pg_class WHERE relname LIKE 'sync\\_%' AND relkind = 'S')
             + (SELECT count(*) FROM pg_proc WHERE proname ~ '^sync_.*_(note|apart|by_slug)$')";
         assert_eq!(number(&client, left).await, 0);
     }
+    Ok(())
 }
 
 /// Two syncs share a version column: an insert that waits for a deletion is newer for both.
@@ -108,9 +97,9 @@ async fn an_insert_waiting_for_a_deletion_is_newer_for_every_sync() {
     for server in PgVersion::tried() {
         let db = database(server).await;
         let (deleter, creator) = (db.client().await.unwrap(), db.client().await.unwrap());
-        deleter.batch_execute(THREE).await.unwrap();
+        deleter.run(THREE).await.unwrap();
         let begun = "INSERT INTO note VALUES (1, 's1', 'old'); BEGIN; UPDATE note SET body = 'b'";
-        deleter.batch_execute(begun).await.unwrap();
+        deleter.run(begun).await.unwrap();
         let creating = tokio::spawn(async move {
             let again = "INSERT INTO note VALUES (1, 's1', 'again')";
             creator.batch_execute(again).await
@@ -123,7 +112,7 @@ async fn an_insert_waiting_for_a_deletion_is_newer_for_every_sync() {
         .await
         .unwrap();
         let ended = "UPDATE note SET body = 'last'; DELETE FROM note; COMMIT";
-        deleter.batch_execute(ended).await.unwrap();
+        deleter.run(ended).await.unwrap();
         creating.await.unwrap().unwrap();
         for sync in SYNCS {
             rows_are_newer_than_their_deletions(&deleter, sync).await;
@@ -138,7 +127,7 @@ async fn unsupported_tables_are_refused_by_cause() {
     let tables = "CREATE TABLE pair (a bigint, b bigint, n bigint NOT NULL, PRIMARY KEY (a, b));
         CREATE TABLE note (id bigint PRIMARY KEY, gone text);
         SELECT posthaste.sync_table('note')";
-    client.batch_execute(tables).await.unwrap();
+    client.run(tables).await.unwrap();
     for (arguments, code, expected) in [
         ("'pair'", "42703", "there is no column \"id\" for its key"),
         (
@@ -189,7 +178,7 @@ async fn always_triggers_see_replicated_changes() {
               name => 'usual'), posthaste.sync_table('note', name => 'now', delay => '0',
                 always => true);
             SET session_replication_role = replica";
-        client.batch_execute(tables).await.unwrap();
+        client.run(tables).await.unwrap();
         let jobs =
             |name: &str| format!("SELECT count(*) FROM posthaste.job WHERE queue = 'sync.{name}'");
         let mut before = [0; 2];
@@ -201,7 +190,7 @@ async fn always_triggers_see_replicated_changes() {
             "TRUNCATE note",
             "INSERT INTO note VALUES (4, 'again')",
         ] {
-            client.batch_execute(change).await.unwrap();
+            client.run(change).await.unwrap();
             for (name, before) in ["note", "now"].into_iter().zip(&mut before) {
                 let after = number(&client, &jobs(name)).await;
                 assert!(after > *before, "{change}: {name}");
@@ -227,7 +216,7 @@ async fn partitioned_tables_sync_through_application_jobs() {
             SELECT posthaste.sync_table('note', version => 'version', draw => false,
               enqueue => false);
             INSERT INTO note SELECT n, 5, 'a' FROM generate_series(1, 9) n";
-        client.batch_execute(tables).await.unwrap();
+        client.run(tables).await.unwrap();
         let page = "SELECT count(*) FROM posthaste.sync_page('note', '4', 100) WHERE version = 5";
         assert_eq!(number(&client, page).await, 5);
         let fill = "SELECT posthaste.sync_fill('note')";
@@ -249,7 +238,7 @@ async fn a_fill_enqueues_rows_without_a_pending_fill_job() {
         let table = "CREATE TABLE note (id bigint PRIMARY KEY, body text);
             INSERT INTO note VALUES (1, 'a');
             SELECT posthaste.sync_table('note')";
-        client.batch_execute(table).await.unwrap();
+        client.run(table).await.unwrap();
         let fill = "SELECT posthaste.sync_fill('note')";
         assert_eq!(number(&client, fill).await, 1);
         // Separate transactions, because a claim sees only committed rows.
@@ -259,7 +248,7 @@ async fn a_fill_enqueues_rows_without_a_pending_fill_job() {
             "SELECT posthaste.claim('sync.note', '{1000}', max(id), gen_random_uuid(), 10, \
              100000000) FROM posthaste.worker",
         ] {
-            client.batch_execute(step).await.unwrap();
+            client.run(step).await.unwrap();
         }
         let at_it = "SELECT count(*) FROM posthaste.job WHERE tag = 'fill' AND state = 'running'";
         assert_eq!(number(&client, at_it).await, 1);

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use posthaste_sync::{Query, Source, SyncBuilder, Table};
-use posthaste_testkit::eventually;
+use posthaste_testkit::{TestResult, eventually};
 
 use super::{Setup, setup};
 use crate::support::{SOON, all_done, number, unfinished};
@@ -22,7 +22,7 @@ fn slow(setup: &Setup, takes: &str, limit: Duration) -> SyncBuilder {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_unreadably_slow_row_delays_only_itself_and_is_cancelled() {
+async fn an_unreadably_slow_row_delays_only_itself_and_is_cancelled() -> TestResult {
     let setup = setup().await;
     setup
         .run("INSERT INTO note SELECT n, 'note' FROM generate_series(1, 100) n")
@@ -35,16 +35,15 @@ async fn an_unreadably_slow_row_delays_only_itself_and_is_cancelled() {
     eventually(SOON, "all others are done", async || {
         Ok(unfinished(&setup.client).await == 1 && number(&setup.client, left).await == 1)
     })
-    .await
-    .unwrap();
-    worker.stop().await.unwrap();
+    .await?;
+    worker.stop().await?;
     let sleeping = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
                     AND wait_event = 'PgSleep'";
     eventually(SOON, "no statement goes on", async || {
         Ok(number(&setup.client, sleeping).await == 0)
     })
-    .await
-    .unwrap();
+    .await?;
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -13,7 +13,7 @@ use posthaste_sync::{
 };
 use posthaste_testkit::elastic::FakeElastic;
 use posthaste_testkit::receivers::OpenSearch;
-use posthaste_testkit::{PgVersion, TestDb, eventually};
+use posthaste_testkit::{PgVersion, Sql as _, TestDb, TestResult, eventually};
 use serde_json::{Value, json};
 use tokio_postgres::Client;
 
@@ -74,9 +74,9 @@ async fn is_as_defined(server: &ElasticClient, index: &str) -> bool {
 async fn rows() -> (TestDb, Client) {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
-    client.batch_execute(NOTES).await.unwrap();
+    client.run(NOTES).await.unwrap();
     client
-        .batch_execute("INSERT INTO note SELECT n, 'n ' || n FROM generate_series(1, 50) n")
+        .run("INSERT INTO note SELECT n, 'n ' || n FROM generate_series(1, 50) n")
         .await
         .unwrap();
     (db, client)
@@ -184,67 +184,65 @@ async fn only_a_fill_recreates_a_deleted_index() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_repeatedly_deleted_index_is_recreated_as_defined() {
+async fn a_repeatedly_deleted_index_is_recreated_as_defined() -> TestResult {
     let Some(index) = on_the_server("an index that is deleted again and again").await else {
-        return;
+        return Ok(());
     };
     let server = client(&OpenSearch::shared().unwrap().url());
     let (db, rows) = rows().await;
-    let table = Table::new(db.pool(2).unwrap(), "note");
+    let table = Table::new(db.pool(2)?, "note");
     let sync = IndexSync::builder(table.clone(), index.clone());
     let sync = sync.period(Duration::from_millis(100)).start().unwrap();
-    let worker = worker(&db.pool(2).unwrap()).consumer("sync.note", sync.clone());
-    let worker = worker.start().await.unwrap();
+    let worker = worker(&db.pool(2)?).consumer("sync.note", sync.clone());
+    let worker = worker.start().await?;
     let name = target(&index).await;
     for round in 0..3 {
         let edit = format!("UPDATE note SET body = 'round {round}'");
-        rows.batch_execute(&edit).await.unwrap();
+        rows.run(&edit).await?;
         let passes = sync.status().passes;
         eventually(LONG, "a pass is in progress", async || {
             Ok(sync.status().passes > passes)
         })
-        .await
-        .unwrap();
-        server.delete_index(&name).await.unwrap();
+        .await?;
+        server.delete_index(&name).await?;
         // If everything was confirmed before, no check would follow.
-        rows.batch_execute(&edit).await.unwrap();
+        rows.run(&edit).await?;
         eventually(LONG, "it is there again", async || {
             Ok(server.index_exists(&name).await?)
         })
-        .await
-        .unwrap();
+        .await?;
         assert!(is_as_defined(&server, &name).await, "{round}");
     }
     eventually(LONG, "all jobs are done", async || {
         Ok(unfinished(&rows).await == 0)
     })
-    .await
-    .unwrap();
-    worker.stop().await.unwrap();
+    .await?;
+    worker.stop().await?;
     // A document verified between a check and the deletion of the index has no job: a repair
     // restores it.
     let repair = Audit {
         repair: true,
         ..Audit::default()
     };
-    let found = repair.run(&table, &index).await.unwrap();
+    let found = repair.run(&table, &index).await?;
     assert_eq!(found.unrepaired(), 0, "{found:?}");
-    let found = Audit::default().run(&table, &index).await.unwrap();
+    let found = Audit::default().run(&table, &index).await?;
     assert!(found.is_equal() && found.documents == 50, "{found:?}");
     assert!(is_as_defined(&server, &name).await);
+    Ok(())
 }
 
 /// With one changed row or none, all rows are written to the index that replaces the deleted one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_recreated_index_is_filled_without_changes() {
-    let fake = FakeElastic::start(11).await.unwrap();
+async fn a_recreated_index_is_filled_without_changes() -> TestResult {
+    let fake = FakeElastic::start(11).await?;
     let server = client(&fake.url());
     let (db, rows) = rows().await;
     let index = Elastic::new(server.clone(), "notes").definition(notes());
-    let sync = IndexSync::builder(Table::new(db.pool(2).unwrap(), "note"), index);
+    let sync = IndexSync::builder(Table::new(db.pool(2)?, "note"), index);
     let sync = sync.period(Duration::from_millis(100)).start().unwrap();
-    let worker = worker(&db.pool(2).unwrap()).consumer("sync.note", sync.clone());
-    let worker = worker.start().await.unwrap();
+    let worker = worker(&db.pool(2)?).consumer("sync.note", sync.clone());
+    let worker = worker.start().await?;
     let all_are_there = async || {
         eventually(LONG, "all are there and nothing is left", async || {
             Ok(fake.documents("notes").len() == 50 && unfinished(&rows).await == 0)
@@ -254,39 +252,38 @@ async fn a_recreated_index_is_filled_without_changes() {
     };
     all_are_there().await;
     for change in ["SELECT", "UPDATE note SET body = 'one' WHERE id = 1"] {
-        server.delete_index("notes-1").await.unwrap();
-        rows.batch_execute(change).await.unwrap();
+        server.delete_index("notes-1").await?;
+        rows.run(change).await?;
         all_are_there().await;
     }
     // The job of an invalid id is discarded while its row exists, and done when the row is gone.
     let long = "CREATE TABLE name (id text PRIMARY KEY);
         SELECT posthaste.sync_table('name', delay => '0');
         INSERT INTO name VALUES (repeat('x', 513)), ('short')";
-    rows.batch_execute(long).await.unwrap();
+    rows.run(long).await?;
     let index = Elastic::new(server.clone(), "names").definition(notes());
-    let sync = IndexSync::builder(Table::new(db.pool(2).unwrap(), "name"), index);
+    let sync = IndexSync::builder(Table::new(db.pool(2)?, "name"), index);
     let sync = sync.period(Duration::from_millis(100)).start().unwrap();
-    let names = crate::support::worker(&db.pool(2).unwrap()).consumer("sync.name", sync.clone());
-    let names = names.start().await.unwrap();
+    let names = crate::support::worker(&db.pool(2)?).consumer("sync.name", sync.clone());
+    let names = names.start().await?;
     let given_up = "SELECT count(*) FROM posthaste.job WHERE state = 'discarded'
         AND queue = 'sync.name' AND last_error LIKE '%1 to 512 bytes%'";
     let tried = "SELECT count(*) FROM posthaste.job WHERE state <> 'discarded'";
     eventually(LONG, "it is given up with the reason", async || {
         Ok(number(&rows, given_up).await > 0 && number(&rows, tried).await == 0)
     })
-    .await
-    .unwrap();
+    .await?;
     let before = number(&rows, given_up).await;
-    rows.batch_execute("DELETE FROM name").await.unwrap();
+    rows.run("DELETE FROM name").await?;
     eventually(LONG, "nothing is left to be tried", async || {
         Ok(number(&rows, tried).await == 0)
     })
-    .await
-    .unwrap();
+    .await?;
     assert_eq!(number(&rows, given_up).await, before);
     assert_eq!(sync.status().total("failed"), 0);
-    worker.stop().await.unwrap();
-    names.stop().await.unwrap();
+    worker.stop().await?;
+    names.stop().await?;
+    Ok(())
 }
 
 /// The retried fill job of a refused row prevents another fill job of that row only. While it runs,
@@ -298,7 +295,7 @@ async fn a_deleted_index_is_refilled_despite_a_refused_row() {
     let (db, rows) = rows().await;
     let unfit = "ALTER TABLE note ADD unfit jsonb;
         UPDATE note SET unfit = '\"no number\"' WHERE id = 7";
-    rows.batch_execute(unfit).await.unwrap();
+    rows.run(unfit).await.unwrap();
     let mut definition = notes();
     definition["mappings"]["properties"]["unfit"] = json!({"type": "long"});
     let index = Elastic::new(server.clone(), "notes").definition(definition);

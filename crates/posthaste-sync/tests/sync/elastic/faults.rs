@@ -5,7 +5,7 @@ use std::time::Duration;
 use posthaste::{Backoff, WorkerHandle};
 use posthaste_sync::{Audit, Elastic, IndexSync, Table};
 use posthaste_testkit::receivers::{OpenSearch, Receiver, are_here};
-use posthaste_testkit::{PgVersion, Proxy, TestDb, eventually};
+use posthaste_testkit::{PgVersion, Proxy, Sql as _, TestDb, TestResult, eventually};
 use serde_json::{Value, json};
 use tokio_postgres::Client;
 
@@ -27,7 +27,7 @@ struct Setup {
 async fn setup(index: Elastic) -> Setup {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
-    client.batch_execute(super::super::NOTES).await.unwrap();
+    client.run(super::super::NOTES).await.unwrap();
     let table = Table::new(db.pool(2).unwrap(), "note");
     let quick = Backoff {
         base: Duration::from_millis(20),
@@ -51,7 +51,7 @@ async fn setup(index: Elastic) -> Setup {
 
 impl Setup {
     async fn run(&self, sql: &str) {
-        self.client.batch_execute(sql).await.unwrap();
+        self.client.run(sql).await.unwrap();
     }
 
     async fn wait_for_rescheduled(&self) {
@@ -115,36 +115,31 @@ async fn a_restarted_node_keeps_acknowledged_writes_and_receives_the_rest() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_read_only_index_counts_no_attempt_and_drains_later() {
+async fn a_read_only_index_counts_no_attempt_and_drains_later() -> TestResult {
     let test =
         "an index that the disk watch has closed counts as no attempt and drains when it is open";
     let Some(index) = super::on_the_server(test).await else {
-        return;
+        return Ok(());
     };
     let server = client(&OpenSearch::shared().unwrap().url());
     let label = posthaste_sync::Index::label(&index);
     let name = label.strip_prefix("elastic: ").unwrap();
     let closed = |closed: Value| json!({"index": {"blocks": {"read_only_allow_delete": closed}}});
-    server
-        .put_settings(name, &closed(json!(true)))
-        .await
-        .unwrap();
+    server.put_settings(name, &closed(json!(true))).await?;
     let setup = setup(index).await;
     setup.run(EDITS).await;
     setup.wait_for_rescheduled().await;
     assert_eq!(setup.sync.status().total("written"), 0);
-    server
-        .put_settings(name, &closed(Value::Null))
-        .await
-        .unwrap();
+    server.put_settings(name, &closed(Value::Null)).await?;
     setup.becomes_true().await;
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_mapping_conflict_delays_only_its_document_and_is_reported() {
+async fn a_mapping_conflict_delays_only_its_document_and_is_reported() -> TestResult {
     let test = "a document that does not fit the mapping delays only itself and is reported";
     let Some(index) = super::on_the_server(test).await else {
-        return;
+        return Ok(());
     };
     let setup = setup(index).await;
     // All columns are in the document. The first document with a number decides the type of `id`,
@@ -155,8 +150,7 @@ async fn a_mapping_conflict_delays_only_its_document_and_is_reported() {
     eventually(SOON, "the field is a number", async || {
         Ok(unfinished(&setup.client).await == 0)
     })
-    .await
-    .unwrap();
+    .await?;
     setup
         .run(
             "INSERT INTO note (id, extra) SELECT n, '7' FROM generate_series(2, 50) n; UPDATE note \
@@ -168,28 +162,21 @@ async fn a_mapping_conflict_delays_only_its_document_and_is_reported() {
     eventually(SOON, "all others are done", async || {
         Ok(unfinished(&setup.client).await == 2 && number(&setup.client, left).await == 2)
     })
-    .await
-    .unwrap();
+    .await?;
     setup.run("UPDATE note SET extra = '8' WHERE id = 41").await;
     setup.becomes_true().await;
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_half_open_connection_costs_one_poll() {
+async fn a_half_open_connection_costs_one_poll() -> TestResult {
     let test = "a half-open connection costs one poll and no more";
     if !are_here(test, &[Receiver::OpenSearch]) {
-        return;
+        return Ok(());
     }
-    let server = tokio::task::spawn_blocking(OpenSearch::shared)
-        .await
-        .unwrap();
-    let address = server
-        .unwrap()
-        .url()
-        .replace("http://", "")
-        .parse()
-        .unwrap();
-    let proxy = Proxy::start_raw(address).await.unwrap();
+    let server = tokio::task::spawn_blocking(OpenSearch::shared).await?;
+    let address = server.unwrap().url().replace("http://", "").parse()?;
+    let proxy = Proxy::start_raw(address).await?;
     let through = client(&format!("http://{}", proxy.address()));
     let patience = Duration::from_secs(5);
     let index = Elastic::new(through.time_limit(patience), alias()).definition(notes());
@@ -197,6 +184,7 @@ async fn a_half_open_connection_costs_one_poll() {
     proxy.half_open();
     setup.run(EDITS).await;
     setup.wait_for_rescheduled().await;
-    proxy.restore().await.unwrap();
+    proxy.restore().await?;
     setup.becomes_true().await;
+    Ok(())
 }

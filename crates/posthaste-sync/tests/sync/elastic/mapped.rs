@@ -7,12 +7,12 @@ use posthaste_elastic::Operation;
 use posthaste_sync::{
     Audit, Elastic, Index as _, Pass, Proof, SyncOutcome, SyncRequest, Table, fill,
 };
-use posthaste_testkit::PgVersion;
 use posthaste_testkit::receivers::{OpenSearch, Receiver, are_here};
+use posthaste_testkit::{PgVersion, Sql as _, TestResult};
 use serde_json::{Value, json};
 
 use super::{alias, client};
-use crate::support::database;
+use crate::support::{connected, database};
 use crate::sync::NOTES;
 
 /// The first row would make a server guess wrong types: a date, a whole number.
@@ -49,7 +49,7 @@ async fn undefined_mappings_follow_the_column_types() {
     let server = client(&server.await.unwrap().unwrap().url());
     let db = database(PgVersion::any()).await;
     let rows = db.client().await.unwrap();
-    rows.batch_execute(THINGS).await.unwrap();
+    rows.run(THINGS).await.unwrap();
     let table = Table::new(db.pool(2).unwrap(), "thing");
     let index = Elastic::new(server, alias());
     assert_eq!(fill(&table, &index).await.unwrap(), 3);
@@ -98,30 +98,28 @@ async fn undefined_mappings_follow_the_column_types() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn deletions_by_other_clients_are_repaired() {
+async fn deletions_by_other_clients_are_repaired() -> TestResult {
     if !are_here("a deletion by another client", &[Receiver::OpenSearch]) {
-        return;
+        return Ok(());
     }
     let server = tokio::task::spawn_blocking(OpenSearch::shared);
-    let server = client(&server.await.unwrap().unwrap().url());
-    let db = database(PgVersion::any()).await;
-    let rows = db.client().await.unwrap();
-    rows.batch_execute(NOTES).await.unwrap();
-    rows.batch_execute("INSERT INTO note SELECT n, 'n ' || n FROM generate_series(1, 9) n")
-        .await
-        .unwrap();
-    let table = Table::new(db.pool(2).unwrap(), "note");
+    let server = client(&server.await?.unwrap().url());
+    let (db, rows) = connected(PgVersion::any()).await?;
+    rows.run(NOTES).await?;
+    rows.run("INSERT INTO note SELECT n, 'n ' || n FROM generate_series(1, 9) n")
+        .await?;
+    let table = Table::new(db.pool(2)?, "note");
     let name = alias();
     let index = Elastic::new(server.clone(), name.clone())
         .definition(json!({"settings": {"index": {"gc_deletes": "6s"}}}));
-    fill(&table, &index).await.unwrap();
+    fill(&table, &index).await?;
     let repair = Audit {
         repair: true,
         ..Audit::default()
     };
-    assert_eq!(repair.run(&table, &index).await.unwrap().repaired, 9);
+    assert_eq!(repair.run(&table, &index).await?.repaired, 9);
     let delete = Operation::delete(&format!("{name}-1"), "4");
-    server.write(&delete).await.unwrap();
+    server.write(&delete).await?;
     let pass = Pass {
         source: &table,
         index: &index,
@@ -134,19 +132,13 @@ async fn deletions_by_other_clients_are_repaired() {
     };
     assert!(reason.contains("another client has deleted"), "{reason}");
     let repaired = tokio::time::timeout(Duration::from_secs(60), repair.run(&table, &index));
-    let repaired = repaired.await.unwrap().unwrap();
+    let repaired = repaired.await?.unwrap();
     assert_eq!(
         (repaired.missing, repaired.repaired),
         (1, 1),
         "{repaired:?}"
     );
     assert!(repaired.reasons.is_empty(), "{repaired:?}");
-    assert_eq!(
-        index
-            .read(&["4".to_owned()], Proof::Stored)
-            .await
-            .unwrap()
-            .len(),
-        1
-    );
+    assert_eq!(index.read(&["4".to_owned()], Proof::Stored).await?.len(), 1);
+    Ok(())
 }

@@ -11,7 +11,7 @@ use posthaste_sync::{
     Source, SourceError, SyncOutcome, SyncRequest, Table, Write,
 };
 use posthaste_testkit::elastic::FakeElastic;
-use posthaste_testkit::{PgVersion, eventually};
+use posthaste_testkit::{PgVersion, Sql as _, eventually};
 use serde_json::json;
 
 use super::faults::LONG;
@@ -327,7 +327,7 @@ async fn a_rebuild_under_traffic_misses_nothing() {
     let db = database(PgVersion::any()).await;
     let pool = db.pool(3).unwrap();
     let rows = db.client().await.unwrap();
-    rows.batch_execute(NOTES).await.unwrap();
+    rows.run(NOTES).await.unwrap();
     let table = Table::new(pool.clone(), "note");
     let sync = IndexSync::builder(table.clone(), index.clone());
     let sync = sync.period(Duration::from_millis(100)).start().unwrap();
@@ -335,7 +335,7 @@ async fn a_rebuild_under_traffic_misses_nothing() {
     let worker = worker.start().await.unwrap();
     let fill = "INSERT INTO note SELECT n, 'old ' || n FROM generate_series(1, 300) n; DELETE \
                 FROM note WHERE id % 9 = 0";
-    rows.batch_execute(fill).await.unwrap();
+    rows.run(fill).await.unwrap();
     let drained = async || {
         eventually(LONG, "all jobs are done", async || {
             Ok(unfinished(&rows).await == 0)
@@ -357,7 +357,7 @@ async fn a_rebuild_under_traffic_misses_nothing() {
                  INSERT INTO note SELECT n, 'again {rounds}' FROM generate_series({rounds} % 3 + 1,
                    300, 3) n ON CONFLICT DO NOTHING"
             );
-            rows.batch_execute(&edit).await.unwrap();
+            rows.run(&edit).await.unwrap();
         }
         rounds
     };

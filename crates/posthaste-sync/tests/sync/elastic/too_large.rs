@@ -8,28 +8,27 @@ use posthaste_sync::{
 };
 use posthaste_testkit::elastic::FakeElastic;
 use posthaste_testkit::receivers::{OpenSearch, Receiver, are_here};
-use posthaste_testkit::{PgVersion, eventually};
+use posthaste_testkit::{PgVersion, Sql as _, TestResult, eventually};
 use serde_json::json;
 
 use super::{alias, client};
-use crate::support::{SOON, database, worker};
+use crate::support::{SOON, connected, database, worker};
 use crate::sync::NOTES;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn documents_larger_than_a_request_are_discarded_and_named() {
-    let fake = FakeElastic::start(3).await.unwrap();
+async fn documents_larger_than_a_request_are_discarded_and_named() -> TestResult {
+    let fake = FakeElastic::start(3).await?;
     fake.largest_request(3_000);
-    let db = database(PgVersion::any()).await;
-    let rows = db.client().await.unwrap();
-    rows.batch_execute(NOTES).await.unwrap();
+    let (db, rows) = connected(PgVersion::any()).await?;
+    rows.run(NOTES).await?;
     let index = Elastic::new(client(&fake.url()), "notes").pause(Duration::from_millis(1));
-    let sync = IndexSync::builder(Table::new(db.pool(2).unwrap(), "note"), index);
+    let sync = IndexSync::builder(Table::new(db.pool(2)?, "note"), index);
     let sync = sync.period(Duration::from_millis(100)).start().unwrap();
-    let worker = worker(&db.pool(2).unwrap()).consumer("sync.note", sync);
-    let worker = worker.start().await.unwrap();
+    let worker = worker(&db.pool(2)?).consumer("sync.note", sync);
+    let worker = worker.start().await?;
     let insert = "INSERT INTO note SELECT n, repeat('x', CASE n WHEN 7 THEN 4000 ELSE 1 END) \
                   FROM generate_series(1, 9) n";
-    rows.batch_execute(insert).await.unwrap();
+    rows.run(insert).await?;
     // The job of the insert, and a job that fills the empty index if the sync had seen the row by
     // then.
     let reason = "kwargs ->> 'id' = '7' AND last_error LIKE 'the document 7 has 4% bytes%413%'";
@@ -42,15 +41,15 @@ async fn documents_larger_than_a_request_are_discarded_and_named() {
         SOON,
         "it is given up and all others are there",
         async || {
-            let row = rows.query_one(&given_up, &[]).await?;
-            Ok(row.get::<_, Option<bool>>(0) == Some(true))
+            let row = rows.one::<Option<bool>>(&given_up).await?;
+            Ok(row == Some(true))
         },
     )
-    .await
-    .unwrap();
-    worker.stop().await.unwrap();
-    let problems = &behind(&rows).await.unwrap()["note"].problems;
+    .await?;
+    worker.stop().await?;
+    let problems = &behind(&rows).await?["note"].problems;
     assert!(problems.iter().any(|one| one.given_up), "{problems:?}");
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -62,9 +61,9 @@ async fn overlong_words_are_discarded_naming_the_field_without_quoting() {
     let server = client(&server.await.unwrap().unwrap().url());
     let db = database(PgVersion::any()).await;
     let rows = db.client().await.unwrap();
-    rows.batch_execute(NOTES).await.unwrap();
+    rows.run(NOTES).await.unwrap();
     let insert = "INSERT INTO note VALUES (1, 'short'), (2, repeat('secret', 6000))";
-    rows.batch_execute(insert).await.unwrap();
+    rows.run(insert).await.unwrap();
     let keyword = json!({"mappings": {"properties": {"body": {"type": "keyword"}}}});
     let index = Elastic::new(server, alias()).definition(keyword);
     let table = Table::new(db.pool(2).unwrap(), "note");
