@@ -3,44 +3,37 @@
 use std::io::Write;
 use std::sync::{Arc, Mutex};
 
-use posthaste_testkit::eventually;
+use posthaste_testkit::{Sql as _, TestResult, eventually};
 use reqwest::StatusCode;
 use tracing_subscriber::fmt::MakeWriter;
 
 use crate::bulk;
-use crate::support::{Console, SOON, console, database, enqueue, given_up, state};
+use crate::support::{Console, SOON, connected, console, database, enqueue, given_up, state};
 
 #[tokio::test]
-async fn a_queue_is_paused_and_resumed() {
-    let database = database().await;
-    let client = database.client().await.unwrap();
+async fn a_queue_is_paused_and_resumed() -> TestResult {
+    let (database, client) = connected().await?;
     enqueue(&client, "mail.send", "mail & more", "{}").await;
     let console = console(&database).await;
     let fields = [("queue", "mail & more"), ("back", "/queues")];
     let to = console.act("/queues/pause", &fields).await;
     assert_eq!(to, "/queues#pause.0");
     let paused = "SELECT paused_at IS NOT NULL FROM posthaste.queue WHERE name = 'mail & more'";
-    assert!(
-        client
-            .query_one(paused, &[])
-            .await
-            .unwrap()
-            .get::<_, bool>(0)
-    );
+    assert!(client.query_one(paused, &[]).await?.get::<_, bool>(0));
     let page = console.page(&to).await;
     assert!(
         page.contains("The queue is paused.") && page.contains(">Resume<"),
         "{page}"
     );
     console.act("/queues/resume", &fields).await;
-    let rows = client.query(paused, &[]).await.unwrap();
+    let rows = client.query(paused, &[]).await?;
     assert!(rows.iter().all(|row| !row.get::<_, bool>(0)));
+    Ok(())
 }
 
 #[tokio::test]
-async fn rate_limits_are_set_changed_and_removed() {
-    let database = database().await;
-    let client = database.client().await.unwrap();
+async fn rate_limits_are_set_changed_and_removed() -> TestResult {
+    let (database, client) = connected().await?;
     enqueue(&client, "mail.send", "mail", "{}").await;
     let console = console(&database).await;
     let rate = [
@@ -52,7 +45,7 @@ async fn rate_limits_are_set_changed_and_removed() {
     console.act("/queues/limit", &rate).await;
     let sql =
         "SELECT rate, extract(epoch FROM per)::int, burst FROM posthaste.queue WHERE name = 'mail'";
-    let row = client.query_one(sql, &[]).await.unwrap();
+    let row = client.query_one(sql, &[]).await?;
     assert_eq!(
         (row.get(0), row.get(1), row.get(2)),
         (Some(90), Some(60), Some(3))
@@ -62,7 +55,7 @@ async fn rate_limits_are_set_changed_and_removed() {
     console
         .act("/queues/limit", &[("queue", "mail"), ("rate", "")])
         .await;
-    let rows = client.query(sql, &[]).await.unwrap();
+    let rows = client.query(sql, &[]).await?;
     assert!(
         rows.iter()
             .all(|row| row.get::<_, Option<i32>>(0).is_none())
@@ -74,13 +67,13 @@ async fn rate_limits_are_set_changed_and_removed() {
     }
     // A period that is not one of the choices stays selected.
     let tenths = "SELECT posthaste.limit_rate('mail', 90, '10 min')";
-    client.batch_execute(tenths).await.unwrap();
+    client.run(tenths).await?;
     eventually(SOON, "it is seen", async || {
         let page = console.page("/queue?queue=mail").await;
         Ok(page.contains("<option value=\"600\" selected>every 10 min</option>"))
     })
-    .await
-    .unwrap();
+    .await?;
+    Ok(())
 }
 
 #[tokio::test]
@@ -90,7 +83,7 @@ async fn bulk_actions_need_an_unambiguous_filter() {
     enqueue(&client, "now", "mail", "{}").await;
     let later = "SELECT posthaste.enqueue('later', queue => 'mail', \
                  scheduled_at => now() + interval '1 day')";
-    client.batch_execute(later).await.unwrap();
+    client.run(later).await.unwrap();
     given_up(&client, "dead", "gone", "why").await;
     let console = console(&database).await;
     let all = "that match";
@@ -113,7 +106,7 @@ async fn selected_jobs_are_cancelled_retried_and_redriven() {
     let one = enqueue(&client, "mail.send", "mail", "{}").await;
     let two = enqueue(&client, "mail.send", "mail", "{}").await;
     let sql = "SELECT posthaste.enqueue('later', scheduled_at => now() + interval '1 day')";
-    let later: i64 = client.query_one(sql, &[]).await.unwrap().get(0);
+    let later: i64 = client.one(sql).await.unwrap();
     let dead = given_up(&client, "dead", "mail.send", "refused").await;
     let console = console(&database).await;
     let (one, two) = (one.to_string(), two.to_string());
@@ -207,8 +200,7 @@ async fn matching_jobs_are_retried_and_others_keep_waiting() {
     let fields = [("do", "retry"), ("filter", "name:now")];
     assert_eq!(done_at_once(&console, &fields).await, "2");
     let waiting = "SELECT name FROM posthaste.job WHERE state = 'scheduled'";
-    let rows = client.query(waiting, &[]).await.unwrap();
-    let names: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+    let names: Vec<String> = client.rows(waiting).await.unwrap();
     assert_eq!(names, ["later"]);
 }
 
@@ -220,7 +212,7 @@ async fn matching_jobs_are_cancelled_in_every_state_and_others_stay() {
                SELECT CASE WHEN g % 3 = 0 THEN 'other' ELSE 'wrong' END, 'mail', \
                       now() + CASE WHEN g % 2 = 0 THEN interval '1 day' ELSE interval '0' END \
                FROM generate_series(1, 3000) g";
-    client.execute(sql, &[]).await.unwrap();
+    client.run(sql).await.unwrap();
     let console = console(&database).await;
     let page = console.page("/bulk?do=cancel&filter=name:wrong").await;
     assert!(page.contains("<strong>2,000 jobs</strong>"), "{page}");
@@ -242,11 +234,7 @@ async fn matching_jobs_are_cancelled_in_every_state_and_others_stay() {
     ];
     assert_eq!(done_at_once(&console, &rest).await, "1,700");
     let left = "SELECT name, state, count(*) FROM posthaste.job GROUP BY 1, 2 ORDER BY 1, 2";
-    let rows = client.query(left, &[]).await.unwrap();
-    let left: Vec<(String, String, i64)> = rows
-        .iter()
-        .map(|row| (row.get(0), row.get(1), row.get(2)))
-        .collect();
+    let left: Vec<(String, String, i64)> = client.rows(left).await.unwrap();
     let of = |name: &str, state: &str, jobs| (name.to_owned(), state.to_owned(), jobs);
     assert_eq!(
         left,
@@ -344,16 +332,15 @@ impl MakeWriter<'_> for Log {
 // The log is global to the process: cargo-nextest gives each test a process; with cargo test, this
 // test returns early if another one has set it.
 #[tokio::test]
-async fn each_action_is_logged_with_user_target_and_count() {
+async fn each_action_is_logged_with_user_target_and_count() -> TestResult {
     let log = Log::default();
     let written = tracing_subscriber::fmt()
         .with_ansi(false)
         .with_writer(log.clone());
     if written.try_init().is_err() {
-        return;
+        return Ok(());
     }
-    let database = database().await;
-    let client = database.client().await.unwrap();
+    let (database, client) = connected().await?;
     let id = given_up(&client, "dead", "mail.send", "refused").await;
     let console = console(&database).await;
     console
@@ -388,6 +375,6 @@ async fn each_action_is_logged_with_user_target_and_count() {
             && of_bulk("outcome=\"started\"", "jobs=0")
             && of_bulk("outcome=\"done\"", "jobs=1"))
     })
-    .await
-    .unwrap();
+    .await?;
+    Ok(())
 }

@@ -2,11 +2,11 @@
 
 mod driven;
 
-use posthaste_testkit::{TestDb, eventually};
+use posthaste_testkit::{Sql as _, TestDb, TestResult, eventually};
 use reqwest::StatusCode;
 use tokio_postgres::Client;
 
-use crate::support::{self, Console, SOON, console, database, enqueue, given_up};
+use crate::support::{self, Console, SOON, connected, console, database, enqueue, given_up};
 
 /// Enqueues this many jobs, in the order of their ids.
 async fn waiting(client: &Client, name: &str, jobs: i32) {
@@ -43,13 +43,13 @@ struct Holder(Client);
 impl Holder {
     async fn of(database: &TestDb, sql: &str) -> Self {
         let client = database.client().await.unwrap();
-        client.batch_execute("BEGIN").await.unwrap();
-        client.batch_execute(sql).await.unwrap();
+        client.run("BEGIN").await.unwrap();
+        client.run(sql).await.unwrap();
         Self(client)
     }
 
     async fn lets_go(self) {
-        self.0.batch_execute("ROLLBACK").await.unwrap();
+        self.0.run("ROLLBACK").await.unwrap();
     }
 }
 
@@ -186,7 +186,7 @@ async fn jobs_that_die_again_are_not_redriven_again() {
     dead(&client, "old", 3_000).await;
     let row = nth_dead(&client, 2_500).await;
     let keyed = format!("UPDATE posthaste.dead SET unique_key = 'held' WHERE id = {row}");
-    client.batch_execute(&keyed).await.unwrap();
+    client.run(&keyed).await.unwrap();
     let of_it = "INSERT INTO posthaste.unique_key (key, id) VALUES ('held', 1)";
     let holder = Holder::of(&database, of_it).await;
     let console = console(&database).await;
@@ -215,7 +215,7 @@ async fn jobs_tried_since_are_not_retried_again() {
     let client = database.client().await.unwrap();
     let later = "INSERT INTO posthaste.job (name, scheduled_at) \
                  SELECT 'later', now() + g * interval '1 min' FROM generate_series(1, 1500) g";
-    client.execute(later, &[]).await.unwrap();
+    client.run(later).await.unwrap();
     let promoter = "SELECT pg_advisory_xact_lock(1885893476, 2)";
     let holder = Holder::of(&database, promoter).await;
     let console = console(&database).await;
@@ -229,7 +229,7 @@ async fn jobs_tried_since_are_not_retried_again() {
     let tried = "INSERT INTO posthaste.attempt (slot, job, attempt, outcome, queue, name) \
                  SELECT (SELECT posthaste.volume('attempt')), id, 1, 'retried', queue, name \
                  FROM posthaste.job WHERE state = 'scheduled' LIMIT 3";
-    client.execute(tried, &[]).await.unwrap();
+    client.run(tried).await.unwrap();
     holder.lets_go().await;
     assert_eq!(done(&ended(&console, &path, "finished").await), "1,497");
     let left = "SELECT count(*) FROM posthaste.job WHERE state = 'scheduled'";
@@ -237,26 +237,23 @@ async fn jobs_tried_since_are_not_retried_again() {
 }
 
 #[tokio::test]
-async fn revoked_rights_are_named_and_actions_resume_once_granted() {
-    let database = database().await;
-    let client = database.client().await.unwrap();
+async fn revoked_rights_are_named_and_actions_resume_once_granted() -> TestResult {
+    let (database, client) = connected().await?;
     dead(&client, "old", 3_000).await;
     let role = format!("console_{}", database.name());
     let grants = format!("CREATE ROLE \"{role}\" LOGIN IN ROLE posthaste_worker");
-    posthaste::grant_roles(&mut database.client().await.unwrap())
-        .await
-        .unwrap();
-    client.batch_execute(&grants).await.unwrap();
+    posthaste::grant_roles(&mut database.client().await?).await?;
+    client.run(&grants).await?;
     let row = nth_dead(&client, 1_500).await;
     let of_it = format!("SELECT FROM posthaste.dead WHERE id = {row} FOR UPDATE");
     let holder = Holder::of(&database, &of_it).await;
-    let pool = database.pool_as(&role, 4).unwrap();
+    let pool = database.pool_as(&role, 4)?;
     let console = support::console_of(pool, support::operator()).await;
     let fields = [("do", "delete"), ("filter", "state:dead")];
     let path = console.act("/bulk", &fields).await;
     held(&console, &path).await;
     let take = "REVOKE DELETE ON posthaste.dead FROM posthaste_worker";
-    client.batch_execute(take).await.unwrap();
+    client.run(take).await?;
     holder.lets_go().await;
     let page = ended(&console, &path, "failed").await;
     assert_eq!(done(&page), "1,000");
@@ -268,11 +265,12 @@ async fn revoked_rights_are_named_and_actions_resume_once_granted() {
             .contains("Delete by filter stopped after 1,000 jobs.")
     );
     let give = "GRANT DELETE ON posthaste.dead TO posthaste_worker";
-    client.batch_execute(give).await.unwrap();
+    client.run(give).await?;
     console.act(&format!("{path}/continue"), &[]).await;
     assert_eq!(done(&ended(&console, &path, "finished").await), "3,000");
     let clear = format!("DROP OWNED BY \"{role}\"; DROP ROLE \"{role}\"");
-    client.batch_execute(&clear).await.unwrap();
+    client.run(&clear).await?;
+    Ok(())
 }
 
 #[tokio::test]

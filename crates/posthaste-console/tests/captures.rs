@@ -1,5 +1,6 @@
 //! Captures, as rows of their tables: no process runs them in these tests.
 
+use posthaste_testkit::Sql as _;
 use reqwest::StatusCode;
 use tokio_postgres::Client;
 
@@ -21,7 +22,7 @@ async fn marked(client: &Client, name: &str, events: i64) {
 
 async fn is_paused(client: &Client) -> bool {
     let sql = "SELECT paused_at IS NOT NULL FROM posthaste.capture WHERE name = 'orders'";
-    client.query_one(sql, &[]).await.unwrap().get(0)
+    client.one(sql).await.unwrap()
 }
 
 #[tokio::test]
@@ -57,7 +58,7 @@ async fn captures_show_state_and_lag_and_are_paused_and_resumed() {
     let copies = "INSERT INTO posthaste.capture_copy \
                   (capture, schema_name, table_name, rows, expected) \
                   VALUES ('orders', 'public', 'item', 1200, 5000)";
-    client.batch_execute(copies).await.unwrap();
+    client.run(copies).await.unwrap();
     console.act("/captures/pause", &fields).await;
     let page = console.page("/captures").await;
     assert!(page.contains("1,200 of about 5,000 rows copied"), "{page}");
@@ -77,7 +78,7 @@ async fn gaps_are_shown_with_a_remedy_until_accepted() {
                SELECT epoch, '0/5', CASE n WHEN 1 THEN '0/9'::pg_lsn END, name, 'it is <lost>', \
                       '{public.item}' \
                FROM posthaste.capture, generate_series(1, 2) n";
-    client.execute(sql, &[]).await.unwrap();
+    client.run(sql).await.unwrap();
     let console = console(&database).await;
     let page = console.page("/captures").await;
     for part in [

@@ -1,11 +1,13 @@
 //! Charts of the history of queues.
 
 use posthaste_console::Settings;
-use posthaste_testkit::{PgServer, PgVersion, eventually};
+use posthaste_testkit::{PgServer, PgVersion, Sql as _, TestResult, eventually};
 use reqwest::StatusCode;
 use tokio_postgres::Client;
 
-use crate::support::{self, SOON, console, console_of, console_with, database, enqueue, operator};
+use crate::support::{
+    self, SOON, connected, console, console_of, console_with, database, enqueue, operator,
+};
 
 /// Inserts samples of the last hour, of a queue that completes sixty jobs a minute, without those
 /// of some minutes.
@@ -31,7 +33,7 @@ fn path<'a>(page: &'a str, class: &str) -> &'a str {
 
 async fn samples(client: &Client) -> i64 {
     let sql = "SELECT count(*) FROM posthaste.sample";
-    client.query_one(sql, &[]).await.unwrap().get(0)
+    client.one(sql).await.unwrap()
 }
 
 #[tokio::test]
@@ -100,7 +102,7 @@ async fn stores_with_reset_counters_have_no_negative_rate() {
     sampled(&client, "mail", "false").await;
     let anew = "UPDATE posthaste.sample SET come = come - 8000, done = done - 8000
                  WHERE at > clock_timestamp() - interval '1790 s'";
-    client.batch_execute(anew).await.unwrap();
+    client.run(anew).await.unwrap();
     let console = console_with(&database, Settings::default()).await;
     let page = console.page("/").await;
     assert!(page.contains("enqueued 1.0, between 1.0 and 1.0"), "{page}");
@@ -114,43 +116,39 @@ const TRIED: &str = "SELECT coalesce(sum(seq_scan + idx_scan), 0)::bigint FROM p
     WHERE schemaname = 'posthaste' AND relname = 'leader'";
 
 #[tokio::test]
-async fn operator_consoles_take_samples_without_viewers() {
-    let database = database().await;
-    let client = database.client().await.unwrap();
+async fn operator_consoles_take_samples_without_viewers() -> TestResult {
+    let (database, client) = connected().await?;
     enqueue(&client, "mail.send", "mail", "{}").await;
     let _console = console(&database).await;
     eventually(SOON, "a sample is taken", async || {
         // Samples of the queue and of the whole database, for a minute, ten minutes and an hour.
         Ok(samples(&client).await >= 6)
     })
-    .await
-    .unwrap();
+    .await?;
+    Ok(())
 }
 
 #[tokio::test]
-async fn a_console_takes_no_samples_while_a_worker_leads() {
-    let database = database().await;
-    let client = database.client().await.unwrap();
+async fn a_console_takes_no_samples_while_a_worker_leads() -> TestResult {
+    let (database, client) = connected().await?;
     enqueue(&client, "mail.send", "mail", "{}").await;
     support::lead(&client).await;
     let observer = console(&database).await;
     eventually(SOON, "it has checked whether one is due", async || {
-        Ok(client.query_one(TRIED, &[]).await?.get::<_, i64>(0) > 0)
+        Ok(client.one::<i64>(TRIED).await? > 0)
     })
-    .await
-    .unwrap();
+    .await?;
     assert_eq!(samples(&client).await, 0);
     drop(observer);
     client
-        .batch_execute("UPDATE posthaste.leader SET until = clock_timestamp()")
-        .await
-        .unwrap();
+        .run("UPDATE posthaste.leader SET until = clock_timestamp()")
+        .await?;
     let _another = console(&database).await;
     eventually(SOON, "a sample is taken", async || {
         Ok(samples(&client).await >= 6)
     })
-    .await
-    .unwrap();
+    .await?;
+    Ok(())
 }
 
 #[tokio::test]
@@ -165,7 +163,7 @@ async fn a_role_that_may_not_write_sees_charts_and_causes_no_error() {
     let ended = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
                   AND query = 'COMMIT' AND state = 'idle' AND pid <> pg_backend_pid()";
     eventually(SOON, "it has begun by itself", async || {
-        Ok(client.query_one(ended, &[]).await?.get::<_, i64>(0) > 0)
+        Ok(client.one::<i64>(ended).await? > 0)
     })
     .await
     .unwrap();

@@ -1,15 +1,16 @@
 //! The states of relays and of their queues.
 
 use posthaste_console::Settings;
+use posthaste_testkit::{Sql as _, TestResult};
 use tokio_postgres::Client;
 
-use crate::support::{console, console_with, database, enqueue};
+use crate::support::{connected, console, console_with, database, enqueue};
 
 /// Inserts a live worker whose relay reported this state.
 pub async fn relay(client: &Client, queue: &str, state: &str, error: Option<&str>) {
     let worker = "INSERT INTO posthaste.worker (name, queues) VALUES ('relay', ARRAY[$1]) \
                   RETURNING id";
-    let worker: i64 = client.query_one(worker, &[&queue]).await.unwrap().get(0);
+    let worker: i64 = client.one_with(worker, &[&queue]).await.unwrap();
     let insert = "INSERT INTO posthaste.relay (slot, worker, queue, route, destination, state, \
                   accepted, rejected, retried, unavailable, down_since, failing_since, last_error, \
                   rejections, failures) \
@@ -49,9 +50,8 @@ async fn each_relay_shows_its_state_and_last_failure() {
 }
 
 #[tokio::test]
-async fn the_page_of_a_destination_pauses_and_resumes_its_queue() {
-    let database = database().await;
-    let client = database.client().await.unwrap();
+async fn the_page_of_a_destination_pauses_and_resumes_its_queue() -> TestResult {
+    let (database, client) = connected().await?;
     enqueue(&client, "mail.send", "mail", "{}").await;
     relay(&client, "mail", "up", None).await;
     let console = console(&database).await;
@@ -62,13 +62,7 @@ async fn the_page_of_a_destination_pauses_and_resumes_its_queue() {
     assert!(page.contains(">Resume</button>"), "{page}");
     let paused =
         "SELECT count(*) FROM posthaste.queue WHERE name = 'mail' AND paused_at IS NOT NULL";
-    let is_paused = async || {
-        client
-            .query_one(paused, &[])
-            .await
-            .unwrap()
-            .get::<_, i64>(0)
-    };
+    let is_paused = async || client.one::<i64>(paused).await.unwrap();
     assert_eq!(is_paused().await, 1);
     console.act("/queues/resume", &fields).await;
     assert_eq!(is_paused().await, 0);
@@ -78,4 +72,5 @@ async fn the_page_of_a_destination_pauses_and_resumes_its_queue() {
         page.contains("to-mail") && !page.contains("data-key="),
         "{page}"
     );
+    Ok(())
 }

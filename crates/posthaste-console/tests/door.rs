@@ -1,11 +1,11 @@
 //! Authentication, the origin of requests, and the security headers of pages.
 
 use posthaste_console::{Access, Role, Settings};
-use posthaste_testkit::TestDb;
+use posthaste_testkit::{Sql as _, TestDb, TestResult};
 use reqwest::StatusCode;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 
-use crate::support::{self, Console, console, console_with, database, enqueue, state};
+use crate::support::{self, Console, connected, console, console_with, database, enqueue, state};
 
 const TOKEN: &str = "a long secret";
 
@@ -154,7 +154,7 @@ async fn all_paths_but_login_and_health_need_a_token() {
 }
 
 #[tokio::test]
-async fn login_sets_an_http_only_session_cookie() {
+async fn login_sets_an_http_only_session_cookie() -> TestResult {
     let database = database().await;
     let console = guarded(&database).await;
     let wrong = console
@@ -176,8 +176,7 @@ async fn login_sets_an_http_only_session_cookie() {
         .get(&console.base)
         .header("cookie", pair)
         .send()
-        .await
-        .unwrap();
+        .await?;
     assert_eq!(page.status(), StatusCode::OK);
     let forged = format!("{pair}0");
     let page = console
@@ -185,12 +184,12 @@ async fn login_sets_an_http_only_session_cookie() {
         .get(&console.base)
         .header("cookie", forged)
         .send()
-        .await
-        .unwrap();
+        .await?;
     assert_eq!(page.status(), StatusCode::UNAUTHORIZED);
     let elsewhere = [("token", TOKEN), ("back", "//evil.example")];
     let answer = console.post("/login", &elsewhere).await;
     assert_eq!(answer.headers()["location"], "/");
+    Ok(())
 }
 
 #[tokio::test]
@@ -248,7 +247,7 @@ async fn only_programs_may_act_without_a_same_origin_header() {
 }
 
 #[tokio::test]
-async fn every_response_has_security_headers_and_a_fresh_nonce() {
+async fn every_response_has_security_headers_and_a_fresh_nonce() -> TestResult {
     let database = database().await;
     let console = console(&database).await;
     let mut nonces = Vec::new();
@@ -279,7 +278,7 @@ async fn every_response_has_security_headers_and_a_fresh_nonce() {
             .next()
             .unwrap()
             .to_owned();
-        let page = answer.text().await.unwrap();
+        let page = answer.text().await?;
         let own =
             page.matches("<script").count() + page.matches("<link rel=\"stylesheet\"").count();
         assert_eq!(
@@ -307,20 +306,18 @@ async fn every_response_has_security_headers_and_a_fresh_nonce() {
         .send()
         .await;
     assert_eq!(answer.unwrap().status(), StatusCode::METHOD_NOT_ALLOWED);
+    Ok(())
 }
 
 #[tokio::test]
-async fn read_only_database_roles_get_a_remedy_instead_of_buttons() {
-    let database = database().await;
-    let client = database.client().await.unwrap();
-    posthaste::grant_roles(&mut database.client().await.unwrap())
-        .await
-        .unwrap();
+async fn read_only_database_roles_get_a_remedy_instead_of_buttons() -> TestResult {
+    let (database, client) = connected().await?;
+    posthaste::grant_roles(&mut database.client().await?).await?;
     let role = format!("reader_{}", database.name());
     let login = format!("CREATE ROLE \"{role}\" LOGIN IN ROLE posthaste_observer");
-    client.batch_execute(&login).await.unwrap();
+    client.run(&login).await?;
     let id = enqueue(&client, "mail.send", "mail", "{}").await;
-    let pool = database.pool_as(&role, 4).unwrap();
+    let pool = database.pool_as(&role, 4)?;
     let console = support::console_of(pool, support::operator()).await;
     for path in ["/", "/queues", "/jobs", &format!("/jobs/{id}")] {
         let page = console.page(path).await;
@@ -333,5 +330,6 @@ async fn read_only_database_roles_get_a_remedy_instead_of_buttons() {
     let refused = console.post("/queues/pause", &[("queue", "mail")]).await;
     assert_eq!(refused.status(), StatusCode::FORBIDDEN);
     let clear = format!("DROP OWNED BY \"{role}\"; DROP ROLE \"{role}\"");
-    client.batch_execute(&clear).await.unwrap();
+    client.run(&clear).await?;
+    Ok(())
 }

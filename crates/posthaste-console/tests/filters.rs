@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 
 use posthaste::{Outcome, Worker};
-use posthaste_testkit::eventually;
+use posthaste_testkit::{Sql as _, TestResult, eventually};
 use reqwest::StatusCode;
 use tokio_postgres::Client;
 
 use crate::bulk;
 use crate::lists::all;
-use crate::support::{Console, SOON, console, database, enqueue, given_up, state};
+use crate::support::{Console, SOON, connected, console, database, enqueue, given_up, state};
 
 /// Jobs with priorities and keys in every place of jobs that no worker runs.
 const JOBS: &str = "
@@ -32,8 +32,7 @@ async fn states(client: &Client, filter: &str) -> Vec<String> {
         "SELECT state FROM posthaste.job
           WHERE {filter} AND state IN ('available', 'scheduled') ORDER BY id"
     );
-    let rows = client.query(&sql, &[]).await.unwrap();
-    rows.iter().map(|row| row.get(0)).collect()
+    client.rows(&sql).await.unwrap()
 }
 
 async fn act(console: &Console, kind: &str, filter: &str) {
@@ -47,7 +46,7 @@ async fn act(console: &Console, kind: &str, filter: &str) {
 async fn waiting_and_dead_jobs_are_listed_and_acted_on_by_priority_and_key() {
     let database = database().await;
     let client = database.client().await.unwrap();
-    client.batch_execute(JOBS).await.unwrap();
+    client.run(JOBS).await.unwrap();
     let urgent = dead(&client, "priority = 5").await;
     let keyed = dead(&client, "ordering_key = 'customer-7'").await;
     let other = dead(&client, "priority = 4").await;
@@ -99,9 +98,8 @@ async fn waiting_and_dead_jobs_are_listed_and_acted_on_by_priority_and_key() {
 }
 
 #[tokio::test]
-async fn running_and_completed_jobs_are_listed_by_their_worker() {
-    let database = database().await;
-    let client = database.client().await.unwrap();
+async fn running_and_completed_jobs_are_listed_by_their_worker() -> TestResult {
+    let (database, client) = connected().await?;
     let (release, released) = tokio::sync::watch::channel(false);
     let start = async |queue: &'static str| {
         let keep = "SELECT posthaste.keep($1, '1 day')";
@@ -127,10 +125,9 @@ async fn running_and_completed_jobs_are_listed_by_their_worker() {
     eventually(SOON, "all run", async || {
         Ok(all(&console, "/jobs?filter=state:running").await.len() == 4)
     })
-    .await
-    .unwrap();
+    .await?;
     let sql = "SELECT worker FROM posthaste.find($1)";
-    let row = client.query_one(sql, &[&jobs.first()]).await.unwrap();
+    let row = client.query_one(sql, &[&jobs.first()]).await?;
     let worker: i64 = row.get(0);
     let running = format!("/jobs?filter=state%3Arunning+worker%3A{worker}");
     assert_eq!(all(&console, &running).await, jobs);
@@ -150,14 +147,14 @@ async fn running_and_completed_jobs_are_listed_by_their_worker() {
     eventually(SOON, "all are completed", async || {
         Ok(completed("").await == 4)
     })
-    .await
-    .unwrap();
+    .await?;
     assert_eq!(completed(&format!("worker:{worker}")).await, 2);
     assert_eq!(completed("worker:0").await, 0);
     assert_eq!(completed("priority:0").await, 4);
     assert_eq!(completed("priority:1").await, 0);
     assert_eq!(completed("key:a").await, 0);
     for worker in workers {
-        worker.stop().await.unwrap();
+        worker.stop().await?;
     }
+    Ok(())
 }

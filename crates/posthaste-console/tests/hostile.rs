@@ -1,5 +1,6 @@
 //! Names, arguments and addresses that contain markup or control characters.
 
+use posthaste_testkit::Sql as _;
 use reqwest::StatusCode;
 use tokio_postgres::Client;
 
@@ -79,7 +80,7 @@ async fn hostile_names_and_arguments_are_text_on_every_page() {
     let past = format!("/queue?queue={encoded}&over=week");
     let sample = "SELECT posthaste.take_sample(clock_timestamp() - n * interval '1 min')
                     FROM generate_series(9, 0, -1) n";
-    client.batch_execute(sample).await.unwrap();
+    client.run(sample).await.unwrap();
     for path in [
         "/",
         "/queues",

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use posthaste::Worker;
-use posthaste_testkit::eventually;
+use posthaste_testkit::{Sql as _, TestResult, eventually};
 use reqwest::StatusCode;
 use tokio_postgres::Client;
 
-use crate::support::{Console, SOON, console, database, enqueue, given_up};
+use crate::support::{Console, SOON, connected, console, database, enqueue, given_up};
 use crate::{bulk, schedules};
 
 /// Returns the ids of the jobs on a page.
@@ -43,14 +43,13 @@ async fn many(client: &Client, queue: &str, jobs: i32) -> BTreeSet<i64> {
     let sql = "INSERT INTO posthaste.job (name, queue, tag) \
                SELECT 'job.' || g % 2, $1, 'tag ' || g % 3 \
                FROM generate_series(1, $2) g RETURNING id";
-    let rows = client.query(sql, &[&queue, &jobs]).await.unwrap();
-    rows.iter().map(|row| row.get(0)).collect()
+    let ids = client.rows_with(sql, &[&queue, &jobs]).await.unwrap();
+    ids.into_iter().collect()
 }
 
 #[tokio::test]
-async fn cursors_visit_each_job_once() {
-    let database = database().await;
-    let client = database.client().await.unwrap();
+async fn cursors_visit_each_job_once() -> TestResult {
+    let (database, client) = connected().await?;
     let mut jobs = many(&client, "mail", 120).await;
     let sql = "INSERT INTO posthaste.job (name, queue, scheduled_at) \
                SELECT 'later', 'mail', now() + interval '1 day' \
@@ -58,8 +57,7 @@ async fn cursors_visit_each_job_once() {
     jobs.extend(
         client
             .query(sql, &[])
-            .await
-            .unwrap()
+            .await?
             .iter()
             .map(|row| row.get::<_, i64>(0)),
     );
@@ -72,6 +70,7 @@ async fn cursors_visit_each_job_once() {
     let some = all(&console, "/jobs?filter=tag:%22tag+1%22").await;
     assert_eq!(some.len(), 40);
     assert_eq!(all(&console, "/jobs?filter=queue:other").await.len(), 0);
+    Ok(())
 }
 
 #[tokio::test]
@@ -123,16 +122,15 @@ const FINISHED: &str = "
     INSERT INTO posthaste.batch_done_0 SELECT batch, 1 FROM posthaste.claim_0";
 
 #[tokio::test]
-async fn running_jobs_are_listed_beside_300_000_finished_attempts() {
-    let database = database().await;
-    let client = database.client().await.unwrap();
-    client.batch_execute(FINISHED).await.unwrap();
+async fn running_jobs_are_listed_beside_300_000_finished_attempts() -> TestResult {
+    let (database, client) = connected().await?;
+    client.run(FINISHED).await?;
     let mut ids = BTreeSet::new();
     for _ in 0..8 {
         ids.insert(enqueue(&client, "slow", "mail", "{}").await);
     }
     let (release, released) = tokio::sync::watch::channel(false);
-    let worker = posthaste::Worker::builder(database.pool(4).unwrap())
+    let worker = posthaste::Worker::builder(database.pool(4)?)
         .queue("mail", 8)
         .handler("*", move |_, _| {
             let mut released = released.clone();
@@ -142,16 +140,14 @@ async fn running_jobs_are_listed_beside_300_000_finished_attempts() {
             }
         })
         .start()
-        .await
-        .unwrap();
+        .await?;
     let console = console(&database).await;
     eventually(SOON, "all eight are listed as running", async || {
         let page = console.page("/jobs?filter=state:running").await;
         let listed: BTreeSet<i64> = numbers(&page).into_iter().collect();
         Ok(listed == ids && page.contains("the newest 20,000 claims"))
     })
-    .await
-    .unwrap();
+    .await?;
     let page = console.page("/jobs").await;
     assert_eq!(numbers(&page).len(), 8, "{page}");
     for path in [
@@ -164,16 +160,16 @@ async fn running_jobs_are_listed_beside_300_000_finished_attempts() {
         assert!(!page.contains("longer than two seconds"), "{path}: {page}");
     }
     release.send(true).unwrap();
-    worker.stop().await.unwrap();
+    worker.stop().await?;
+    Ok(())
 }
 
 #[tokio::test]
-async fn a_running_job_is_listed_as_running() {
-    let database = database().await;
-    let client = database.client().await.unwrap();
+async fn a_running_job_is_listed_as_running() -> TestResult {
+    let (database, client) = connected().await?;
     let id = enqueue(&client, "slow", "default", "{}").await;
     let (release, released) = tokio::sync::watch::channel(false);
-    let worker = posthaste::Worker::builder(database.pool(4).unwrap())
+    let worker = posthaste::Worker::builder(database.pool(4)?)
         .queue("default", 1)
         .handler("*", move |_, _| {
             let mut released = released.clone();
@@ -183,22 +179,21 @@ async fn a_running_job_is_listed_as_running() {
             }
         })
         .start()
-        .await
-        .unwrap();
+        .await?;
     let console = console(&database).await;
     eventually(SOON, "the job is listed as running", async || {
         let page = console.page("/jobs?filter=state:running").await;
         Ok(numbers(&page) == [id] && page.contains("state running"))
     })
-    .await
-    .unwrap();
+    .await?;
     let overview = console.page("/").await;
     assert!(
         overview.contains("id=\"workers\"") && overview.contains("default"),
         "{overview}"
     );
     release.send(true).unwrap();
-    worker.stop().await.unwrap();
+    worker.stop().await?;
+    Ok(())
 }
 
 #[tokio::test]
@@ -235,20 +230,15 @@ async fn limits_are_clamped_and_bad_cursors_rejected() {
 }
 
 #[tokio::test]
-async fn times_exclude_jobs_enqueued_or_ended_earlier() {
-    let database = database().await;
-    let client = database.client().await.unwrap();
+async fn times_exclude_jobs_enqueued_or_ended_earlier() -> TestResult {
+    let (database, client) = connected().await?;
     let old = enqueue(&client, "old", "mail", "{}").await;
     let later = "SELECT posthaste.enqueue('later', scheduled_at => now() + interval '1 day')";
-    let later: i64 = client.query_one(later, &[]).await.unwrap().get(0);
+    let later: i64 = client.one(later).await?;
     let kept = given_up(&client, "dead", "old", "").await;
     client
-        .execute(
-            "UPDATE posthaste.dead SET died_at = now() - interval '2 hours'",
-            &[],
-        )
-        .await
-        .unwrap();
+        .run("UPDATE posthaste.dead SET died_at = now() - interval '2 hours'")
+        .await?;
     let fresh = given_up(&client, "dead", "fresh", "").await;
     let console = console(&database).await;
     let both: BTreeSet<i64> = [old, later].into();
@@ -262,6 +252,7 @@ async fn times_exclude_jobs_enqueued_or_ended_earlier() {
     assert_eq!(all(&console, "/dead?filter=since:1h").await, [fresh].into());
     let all_kept: BTreeSet<i64> = [kept, fresh].into();
     assert_eq!(all(&console, "/dead?filter=since:3h").await, all_kept);
+    Ok(())
 }
 
 #[tokio::test]
@@ -300,23 +291,22 @@ async fn lists_and_actions_accept_name_prefixes_and_end_times() {
     let path = console.act("/bulk", &all).await;
     bulk::ended(&console, &path, "finished").await;
     let left = "SELECT count(*) FROM posthaste.dead";
-    let left: i64 = client.query_one(left, &[]).await.unwrap().get(0);
+    let left: i64 = client.one(left).await.unwrap();
     assert_eq!(left, 3);
 }
 
 #[tokio::test]
-async fn kept_completed_jobs_are_listed_without_actions() {
-    let database = database().await;
-    let client = database.client().await.unwrap();
+async fn kept_completed_jobs_are_listed_without_actions() -> TestResult {
+    let (database, client) = connected().await?;
     let keep = "SELECT posthaste.keep('mail', '1 day')";
-    client.batch_execute(keep).await.unwrap();
+    client.run(keep).await?;
     for name in ["mail.send", "mail.send", "mail.bounce"] {
         enqueue(&client, name, "mail", "{}").await;
     }
-    let worker = Worker::builder(database.pool(4).unwrap())
+    let worker = Worker::builder(database.pool(4)?)
         .queue("mail", 1)
         .handler("*", |_, _| async { Ok(posthaste::Outcome::Done) });
-    let worker = worker.start().await.unwrap();
+    let worker = worker.start().await?;
     let console = console(&database).await;
     let lists = async |path: &str| {
         let page = console.page(path).await;
@@ -325,9 +315,8 @@ async fn kept_completed_jobs_are_listed_without_actions() {
     eventually(SOON, "all are completed", async || {
         Ok(lists("/jobs?filter=state:completed").await.0 == 3)
     })
-    .await
-    .unwrap();
-    worker.stop().await.unwrap();
+    .await?;
+    worker.stop().await?;
     let (rows, page) = lists("/jobs?filter=state:completed+name:mail.s*&limit=1").await;
     assert!(rows == 1 && page.contains("next page"), "{page}");
     assert!(
@@ -340,4 +329,5 @@ async fn kept_completed_jobs_are_listed_without_actions() {
         rows == 0 && page.contains("posthaste queues keep"),
         "{page}"
     );
+    Ok(())
 }

@@ -1,6 +1,6 @@
 //! Figures that change while a page is open.
 
-use posthaste_testkit::eventually;
+use posthaste_testkit::{Sql as _, eventually};
 use reqwest::Response;
 
 use crate::support::{self, SOON, console, database, enqueue};
@@ -92,7 +92,7 @@ async fn one_database_read_serves_all_viewers() {
     assert!(seen.len() <= 2, "{seen:?}");
     let sql = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
                AND pid <> pg_backend_pid()";
-    let sessions: i64 = client.query_one(sql, &[]).await.unwrap().get(0);
+    let sessions: i64 = client.one(sql).await.unwrap();
     assert!(sessions <= 4, "{sessions} sessions");
 }
 
@@ -103,7 +103,7 @@ async fn figures_do_not_wait_for_uncounted_jobs() {
     support::lead(&client).await;
     let many = "INSERT INTO posthaste.job (name, queue)
                 SELECT 'n', 'archive' FROM generate_series(1, 50000)";
-    client.batch_execute(many).await.unwrap();
+    client.run(many).await.unwrap();
     let console = console(&database).await;
     let page = console.page("/").await;
     assert!(page.contains("archive"), "{page}");

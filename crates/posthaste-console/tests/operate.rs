@@ -1,10 +1,10 @@
 //! Queues that are drained or that keep completed jobs, workers with their jobs, and settings.
 
 use posthaste_console::{Access, Role, Settings};
-use posthaste_testkit::eventually;
+use posthaste_testkit::{Sql as _, TestResult, eventually};
 use reqwest::StatusCode;
 
-use crate::support::{SOON, console, console_with, database, enqueue};
+use crate::support::{SOON, connected, console, console_with, database, enqueue};
 
 #[tokio::test]
 async fn completed_jobs_are_retained_for_the_configured_time() {
@@ -52,17 +52,16 @@ async fn no_action_creates_a_queue_of_a_misspelled_name() {
         assert_eq!(answer.status(), StatusCode::NOT_FOUND, "{path}");
     }
     let sql = "SELECT count(*) FROM posthaste.queue";
-    let rows: i64 = client.query_one(sql, &[]).await.unwrap().get(0);
+    let rows: i64 = client.one(sql).await.unwrap();
     assert_eq!(rows, 0);
 }
 
 #[tokio::test]
-async fn queues_are_drained_once_their_running_jobs_end() {
-    let database = database().await;
-    let client = database.client().await.unwrap();
+async fn queues_are_drained_once_their_running_jobs_end() -> TestResult {
+    let (database, client) = connected().await?;
     enqueue(&client, "slow", "mail", "{}").await;
     let (release, released) = tokio::sync::watch::channel(false);
-    let worker = posthaste::Worker::builder(database.pool(4).unwrap())
+    let worker = posthaste::Worker::builder(database.pool(4)?)
         .queue("mail", 1)
         .handler("*", move |_, _| {
             let mut released = released.clone();
@@ -72,15 +71,13 @@ async fn queues_are_drained_once_their_running_jobs_end() {
             }
         })
         .start()
-        .await
-        .unwrap();
+        .await?;
     let console = console(&database).await;
     eventually(SOON, "the worker has one job in its hands", async || {
         let page = console.page("/workers").await;
         Ok(page.contains("mail") && page.contains(">1</a></td>"))
     })
-    .await
-    .unwrap();
+    .await?;
     let to = console.act("/queues/drain", &[("queue", "mail")]).await;
     assert_eq!(to, "/queues/drain?queue=mail#pause.0");
     enqueue(&client, "next", "mail", "{}").await;
@@ -89,26 +86,24 @@ async fn queues_are_drained_once_their_running_jobs_end() {
         let page = console.page(&to).await;
         Ok(page.contains("Paused since") && page.contains(one) && page.contains("At 0 deploy"))
     })
-    .await
-    .unwrap();
+    .await?;
     release.send(true).unwrap();
     eventually(SOON, "nothing runs, and the next job waits", async || {
         let page = console.page(&to).await;
         Ok(page.contains("Deploy now, then resume it.") && page.contains("1 job waits"))
     })
-    .await
-    .unwrap();
-    worker.stop().await.unwrap();
+    .await?;
+    worker.stop().await?;
     eventually(SOON, "the worker has ended in good order", async || {
         let page = console.page("/workers").await;
         Ok(page.contains("No worker is running.") && page.contains("state idle\">stopped"))
     })
-    .await
-    .unwrap();
+    .await?;
     let resume = [("queue", "mail"), ("back", "/queues")];
     console.act("/queues/resume", &resume).await;
     let page = console.page("/queues/drain?queue=mail").await;
     assert!(page.contains("It is active:"), "{page}");
+    Ok(())
 }
 
 #[tokio::test]
@@ -144,30 +139,26 @@ async fn settings_show_versions_and_limits_but_no_secrets() {
 }
 
 #[tokio::test]
-async fn a_job_page_shows_its_neighbours_in_order() {
-    let database = database().await;
-    let client = database.client().await.unwrap();
+async fn a_job_page_shows_its_neighbours_in_order() -> TestResult {
+    let (database, client) = connected().await?;
     let sql = "SELECT posthaste.enqueue( \
                    'step ' || g, queue => 'mail', ordering_key => 'account 7' \
                ) \
                FROM generate_series(1, 14) g";
-    let rows = client.query(sql, &[]).await.unwrap();
-    let ids: Vec<i64> = rows.iter().map(|row| row.get(0)).collect();
+    let ids: Vec<i64> = client.rows(sql).await?;
     let console = console(&database).await;
     // A leader gives the jobs their turns; no worker serves their queue.
-    let worker = posthaste::Worker::builder(database.pool(4).unwrap())
+    let worker = posthaste::Worker::builder(database.pool(4)?)
         .queue("nothing", 1)
         .handler("*", |_, _| async { Ok(posthaste::Outcome::Done) })
         .start()
-        .await
-        .unwrap();
+        .await?;
     let first = format!("/jobs/{}", ids[0]);
     eventually(SOON, "all have their turns", async || {
         let page = console.page(&first).await;
         Ok(page.contains("Jobs after it") && page.contains("3 more."))
     })
-    .await
-    .unwrap();
+    .await?;
     let page = console.page(&first).await;
     assert!(
         page.contains("step 2<") && page.contains("step 11<"),
@@ -177,5 +168,6 @@ async fn a_job_page_shows_its_neighbours_in_order() {
     let last = console.page(&format!("/jobs/{}", ids[13])).await;
     assert!(last.contains("No jobs are waiting after it."), "{last}");
     assert!(last.contains("12 jobs wait before it."), "{last}");
-    worker.stop().await.unwrap();
+    worker.stop().await?;
+    Ok(())
 }

@@ -1,11 +1,11 @@
 //! The content of the pages.
 
 use posthaste_console::Settings;
-use posthaste_testkit::PgServer;
 use posthaste_testkit::PgVersion;
+use posthaste_testkit::{PgServer, Sql as _, TestResult};
 use reqwest::StatusCode;
 
-use crate::support::{self, console, database, enqueue, given_up};
+use crate::support::{self, connected, console, database, enqueue, given_up};
 
 #[tokio::test]
 async fn empty_stores_show_one_green_verdict_and_the_next_step() {
@@ -60,15 +60,11 @@ async fn invalid_filters_select_no_job() {
 }
 
 #[tokio::test]
-async fn the_overview_begins_with_problems_and_their_start() {
-    let database = database().await;
-    let client = database.client().await.unwrap();
+async fn the_overview_begins_with_problems_and_their_start() -> TestResult {
+    let (database, client) = connected().await?;
     enqueue(&client, "mail.send", "mail", "{}").await;
     enqueue(&client, "report", "reports", "{}").await;
-    client
-        .batch_execute("SELECT posthaste.pause('reports')")
-        .await
-        .unwrap();
+    client.run("SELECT posthaste.pause('reports')").await?;
     given_up(&client, "dead", "old", "refused").await;
     let page = console(&database).await.page("/").await;
     let main = page.split("<main").nth(1).unwrap();
@@ -94,30 +90,24 @@ async fn the_overview_begins_with_problems_and_their_start() {
     assert!(!verdicts.contains("verdict good"));
     let (bad, warn) = (verdicts.find("verdict bad"), verdicts.find("verdict warn"));
     assert!(bad < warn, "the worst comes first");
+    Ok(())
 }
 
 #[tokio::test]
-async fn the_overview_names_the_transaction_that_holds_the_horizon() {
-    let server = PgServer::start(PgVersion::any(), &[]).unwrap();
+async fn the_overview_names_the_transaction_that_holds_the_horizon() -> TestResult {
+    let server = PgServer::start(PgVersion::any(), &[])?;
     let database = support::migrated(&server).await;
-    let mut holder = database.client().await.unwrap();
-    let transaction = holder.transaction().await.unwrap();
-    transaction
-        .batch_execute("CREATE TEMP TABLE held (n int)")
-        .await
-        .unwrap();
-    let row = transaction
-        .query_one("SELECT pg_backend_pid()", &[])
-        .await
-        .unwrap();
-    let pid = format!("session {}", row.get::<_, i32>(0));
+    let mut holder = database.client().await?;
+    let transaction = holder.transaction().await?;
+    transaction.run("CREATE TEMP TABLE held (n int)").await?;
+    let row = transaction.one::<i32>("SELECT pg_backend_pid()").await?;
+    let pid = format!("session {}", row);
     let console = console(&database).await;
     for path in ["/", "/transactions"] {
         posthaste_testkit::eventually(support::SOON, "the holder is named", async || {
             Ok(console.page(path).await.contains(&pid))
         })
-        .await
-        .unwrap();
+        .await?;
     }
     let page = console.page("/transactions").await;
     for part in [
@@ -129,9 +119,8 @@ async fn the_overview_names_the_transaction_that_holds_the_horizon() {
         assert!(page.contains(part), "no {part} in {page}");
     }
     transaction
-        .execute("SELECT posthaste.enqueue('a', '{}')", &[])
-        .await
-        .unwrap();
+        .run("SELECT posthaste.enqueue('a', '{}')")
+        .await?;
     for path in ["/", "/transactions"] {
         let page = console.page(path).await;
         let cost = "1 open transaction has enqueued: workers get these jobs after the commit";
@@ -140,7 +129,8 @@ async fn the_overview_names_the_transaction_that_holds_the_horizon() {
             "{page}"
         );
     }
-    transaction.rollback().await.unwrap();
+    transaction.rollback().await?;
+    Ok(())
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! A console of a replica reads, and reports that it cannot do anything else.
 
-use posthaste_testkit::{PgServer, PgVersion, eventually};
+use posthaste_testkit::{PgServer, PgVersion, Sql as _, eventually};
 use reqwest::StatusCode;
 
 use crate::support::{self, SOON, enqueue, given_up};
@@ -14,7 +14,7 @@ async fn replicas_are_readable_and_refuse_every_action() {
     given_up(&client, "dead", "old", "refused").await;
     let sample = "SELECT posthaste.take_sample(clock_timestamp() - n * interval '1 min')
                     FROM generate_series(1, 0, -1) n";
-    client.batch_execute(sample).await.unwrap();
+    client.run(sample).await.unwrap();
     let replica = server.start_replica(&[]).unwrap();
     let pool = pool(&replica.url(database.name()));
     let console = support::console_of(pool, support::operator()).await;

@@ -1,10 +1,10 @@
 //! Jobs that are due later, and periodic jobs.
 
-use posthaste_testkit::{TestDb, eventually};
+use posthaste_testkit::{Sql as _, TestDb, TestResult, eventually};
 use reqwest::StatusCode;
 use tokio_postgres::Client;
 
-use crate::support::{self, SOON, console, database, enqueue, state};
+use crate::support::{self, SOON, connected, console, database, enqueue, state};
 
 /// Returns the ids of the jobs on a page, in their order.
 fn numbers(page: &str) -> Vec<i64> {
@@ -18,11 +18,7 @@ fn numbers(page: &str) -> Vec<i64> {
 pub async fn later(client: &Client, name: &str, minutes: i32) -> i64 {
     let sql = "SELECT posthaste.enqueue($1, queue => 'mail', \
                scheduled_at => now() + make_interval(mins => $2))";
-    client
-        .query_one(sql, &[&name, &minutes])
-        .await
-        .unwrap()
-        .get(0)
+    client.one_with(sql, &[&name, &minutes]).await.unwrap()
 }
 
 #[tokio::test]
@@ -138,16 +134,15 @@ async fn unreadable_periodic_jobs_are_shown_with_the_reason() {
     let fail = "SELECT posthaste.fail_ticks('{nightly}', '{30 3 1 1 *}', '{Europe/Berlin}', \
                 '{no time zone is named \"Europe/Berlin\"}')";
     let fail = fail.replace("\"Europe/Berlin\"", "<Europe/Berlin>");
-    client.batch_execute(&fail).await.unwrap();
+    client.run(&fail).await.unwrap();
     let page = console(&database).await.page("/periodic").await;
     let shown = "invalid: no time zone is named &#60;Europe/Berlin&#62;";
     assert!(page.contains(shown), "{page}");
 }
 
 #[tokio::test]
-async fn disabled_periodic_jobs_enqueue_nothing_until_enabled() {
-    let database = database().await;
-    let client = database.client().await.unwrap();
+async fn disabled_periodic_jobs_enqueue_nothing_until_enabled() -> TestResult {
+    let (database, client) = connected().await?;
     put(&client, "off", "-1 minute").await;
     let console = console(&database).await;
     let fields = [("name", "off"), ("back", "/periodic")];
@@ -162,41 +157,39 @@ async fn disabled_periodic_jobs_enqueue_nothing_until_enabled() {
     // declares the first one again.
     let other = "INSERT INTO posthaste.periodic (name, schedule, job, next_at) \
                  VALUES ('other', '* * * * *', 'other', now() - interval '1 minute')";
-    client.execute(other, &[]).await.unwrap();
-    let report = posthaste::NewJob::new("report", &serde_json::json!({})).unwrap();
+    client.run(other).await?;
+    let report = posthaste::NewJob::new("report", &serde_json::json!({}))?;
     let periodic = posthaste::Periodic::new("off", "30 3 1 1 *", report).unwrap();
     let periodic = periodic.time_zone("Europe/Berlin").unwrap();
-    let worker = posthaste::Worker::builder(database.pool(4).unwrap())
+    let worker = posthaste::Worker::builder(database.pool(4)?)
         .queue("nothing", 1)
         .handler("*", |_, _| async { Ok(posthaste::Outcome::Done) })
         .periodic(periodic)
         .start()
-        .await
-        .unwrap();
+        .await?;
     eventually(SOON, "the other one has come", async || {
         let sql = "SELECT count(*) FROM posthaste.job WHERE name = 'other'";
-        Ok(client.query_one(sql, &[]).await?.get::<_, i64>(0) > 0)
+        Ok(client.one::<i64>(sql).await? > 0)
     })
-    .await
-    .unwrap();
+    .await?;
     assert_eq!(jobs_of(&client, &database).await, 0);
     let to = console.act("/periodic/on", &fields).await;
     assert_eq!(to, "/periodic#on.1");
     eventually(SOON, "the leader has found its next time", async || {
         let sql = "SELECT coalesce(next_at BETWEEN now() AND '9998-01-01Z', false) \
                    FROM posthaste.periodic WHERE name = 'off'";
-        Ok(client.query_one(sql, &[]).await?.get(0))
+        client.one(sql).await
     })
-    .await
-    .unwrap();
+    .await?;
     assert_eq!(
         jobs_of(&client, &database).await,
         0,
         "the tick that passed is passed"
     );
-    worker.stop().await.unwrap();
+    worker.stop().await?;
     let to = console.act("/periodic/on", &fields).await;
     assert_eq!(to, "/periodic#on.0", "it is on already");
+    Ok(())
 }
 
 #[tokio::test]

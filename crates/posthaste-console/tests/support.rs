@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use posthaste_console::{Role, Settings, router};
-use posthaste_testkit::{PgServer, PgVersion, TestDb, connect};
+use posthaste_testkit::{PgServer, PgVersion, Sql as _, TestDb, TestResult, connect};
 use reqwest::header::{HeaderMap, HeaderValue, ORIGIN};
 use reqwest::{Response, StatusCode};
 use tokio_postgres::Client;
@@ -23,11 +23,18 @@ pub async fn database() -> TestDb {
     migrated(server).await
 }
 
+/// Creates a migrated database on the shared server, and connects to it.
+pub async fn connected() -> TestResult<(TestDb, Client)> {
+    let database = database().await;
+    let client = database.client().await?;
+    Ok((database, client))
+}
+
 /// Creates a migrated database of this name on a server of one test.
 pub async fn named(server: &PgServer, name: &str) -> TestDb {
     let admin = connect(&server.url("postgres")).await.expect("the server");
     let create = format!("CREATE DATABASE {name}");
-    admin.batch_execute(&create).await.expect("a database");
+    admin.run(&create).await.expect("a database");
     let database = TestDb::of(server, name);
     let mut client = connect(database.url()).await.expect("the database");
     posthaste::migrate(&mut client).await.expect("a schema");
@@ -163,17 +170,16 @@ impl Console {
 pub async fn lead(client: &Client) {
     let sql = "INSERT INTO posthaste.leader (worker, until)
                VALUES (0, clock_timestamp() + interval '1 h')";
-    client.batch_execute(sql).await.unwrap();
+    client.run(sql).await.unwrap();
 }
 
 /// Enqueues a job, and returns its id.
 pub async fn enqueue(client: &Client, name: &str, queue: &str, kwargs: &str) -> i64 {
     let sql = "SELECT posthaste.enqueue($1, $2::text::jsonb, queue => $3)";
     client
-        .query_one(sql, &[&name, &kwargs, &queue])
+        .one_with(sql, &[&name, &kwargs, &queue])
         .await
         .expect("a job")
-        .get(0)
 }
 
 /// Inserts a job that was given up in this state, and returns its id.
@@ -186,14 +192,13 @@ pub async fn given_up(client: &Client, state: &str, name: &str, error: &str) -> 
                  1, 1, \
                  2, 0, $1, 'mail', $2, '', $3, '{}') RETURNING id";
     client
-        .query_one(sql, &[&state, &name, &error])
+        .one_with(sql, &[&state, &name, &error])
         .await
         .expect("a kept job")
-        .get(0)
 }
 
 /// Returns the state of a job.
 pub async fn state(client: &Client, id: i64) -> String {
     let sql = "SELECT state FROM posthaste.find($1)";
-    client.query_one(sql, &[&id]).await.expect("a job").get(0)
+    client.one_with(sql, &[&id]).await.expect("a job")
 }

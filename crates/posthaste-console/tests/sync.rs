@@ -2,7 +2,7 @@
 //! cancelled.
 
 use posthaste_console::Settings;
-use posthaste_testkit::TestDb;
+use posthaste_testkit::{Sql as _, TestDb};
 use reqwest::StatusCode;
 use tokio_postgres::Client;
 
@@ -19,7 +19,7 @@ pub async fn pages(database: &TestDb) -> Client {
                  SELECT g, CASE g % 4 WHEN 0 THEN 'it''s' ELSE 'user ' || g % 4 END, \
                         timestamptz '2026-11-01 00:00 UTC' + g * interval '1 day' \
                  FROM generate_series(1, 20) g";
-    client.batch_execute(table).await.unwrap();
+    client.run(table).await.unwrap();
     client
 }
 
@@ -27,8 +27,7 @@ pub async fn pages(database: &TestDb) -> Client {
 pub async fn waiting(client: &Client) -> Vec<i64> {
     let sql = "SELECT (kwargs ->> 'id')::bigint FROM posthaste.job \
                WHERE queue = 'sync.page.reindex' AND state = 'available' ORDER BY 1";
-    let rows = client.query(sql, &[]).await.unwrap();
-    rows.iter().map(|row| row.get(0)).collect()
+    client.rows(sql).await.unwrap()
 }
 
 #[tokio::test]
@@ -70,7 +69,7 @@ async fn a_synced_table_shows_its_last_audit() {
                                             repaired)
              SELECT 'page', now() - interval '3 h', false, {found}"
         );
-        client.batch_execute(&keep).await.unwrap();
+        client.run(&keep).await.unwrap();
         console(&database).await.page("/sync").await
     };
     let equal = audited("1200, 1200, 0, 0").await;
@@ -88,11 +87,11 @@ async fn a_synced_table_shows_its_last_audit() {
     assert!(repaired.contains("8 differed, 8 repaired"), "{repaired}");
     assert!(!repaired.contains("class=\"late\">The last"), "{repaired}");
     client
-        .batch_execute("SELECT posthaste.unsync_table('page')")
+        .run("SELECT posthaste.unsync_table('page')")
         .await
         .unwrap();
     let kept = "SELECT count(*) FROM posthaste.audited";
-    let kept: i64 = client.query_one(kept, &[]).await.unwrap().get(0);
+    let kept: i64 = client.one(kept).await.unwrap();
     assert_eq!(kept, 0, "it goes with the sync");
 }
 
@@ -139,7 +138,7 @@ async fn documents_are_reindexed_by_ids_time_or_all_paused_and_cancelled() {
         "ALTER DATABASE {} SET timezone = 'America/New_York'",
         database.name()
     );
-    client.batch_execute(&zone).await.unwrap();
+    client.run(&zone).await.unwrap();
     let console = console(&database).await;
     let ids = [("table", "page"), ("by", "ids"), ("ids", "3, 1\n99")];
     assert_eq!(console.act("/sync/reindex", &ids).await, "/sync#reindex.3");

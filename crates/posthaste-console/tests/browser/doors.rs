@@ -1,10 +1,11 @@
 //! Ways to authenticate, and the pages afterwards.
 
 use posthaste_console::{Access, Role, Settings};
+use posthaste_testkit::{Sql as _, TestResult};
 
 use super::kit::Window;
 use super::seeds::Store;
-use crate::support::{console_with, database, enqueue, operator};
+use crate::support::{connected, console_with, database, enqueue, operator};
 
 #[tokio::test]
 async fn a_token_session_lasts_until_sign_out() {
@@ -82,31 +83,27 @@ async fn observers_have_no_action_buttons() {
 }
 
 #[tokio::test]
-async fn a_console_under_a_path_is_live_and_acts_by_keys() {
-    let database = database().await;
-    let client = database.client().await.unwrap();
+async fn a_console_under_a_path_is_live_and_acts_by_keys() -> TestResult {
+    let (database, client) = connected().await?;
     enqueue(&client, "mail.send", "mail", "{}").await;
     let settings = Settings {
-        path_prefix: "/tools/posthaste".parse().unwrap(),
+        path_prefix: "/tools/posthaste".parse()?,
         ..operator()
     };
     let console = console_with(&database, settings).await;
     let base = format!("{}/tools/posthaste", console.base);
     let Some(window) = Window::before(&base, "a path in a browser").await else {
-        return;
+        return Ok(());
     };
     window.go("").await;
     let live = "document.getElementById('live').classList.contains('on')";
     window.until("it is live", live).await;
-    client
-        .execute("SELECT posthaste.pause('mail')", &[])
-        .await
-        .unwrap();
+    client.run("SELECT posthaste.pause('mail')").await?;
     // The sentence arrives over the stream, with its link.
     window.until_it_says("Queue mail is paused since").await;
     let links = "Array.from(document.querySelectorAll('.verdict a'), (one) => one.pathname)";
     let links = window.value(links).await;
-    let links: Vec<String> = serde_json::from_value(links).unwrap();
+    let links: Vec<String> = serde_json::from_value(links)?;
     assert!(
         links.contains(&"/tools/posthaste/queues".to_owned()),
         "{links:?}"
@@ -121,4 +118,5 @@ async fn a_console_under_a_path_is_live_and_acts_by_keys() {
     assert_eq!(at, "/tools/posthaste/queues");
     assert_eq!(window.complaints().await, Vec::<String>::new());
     window.close().await;
+    Ok(())
 }

@@ -1,20 +1,21 @@
 //! Figures that change while the page is open.
 
+use posthaste_testkit::{Sql as _, TestResult};
+
 use super::kit::Window;
-use crate::support::{console, database, enqueue};
+use crate::support::{connected, console, database, enqueue};
 
 const LIVE: &str = "document.getElementById('live').classList.contains('on')";
 const AVAILABLE: &str = "document.querySelector('[data-cell=\"queue.mail.available\"]')\
                          .textContent.trim()";
 
 #[tokio::test]
-async fn figures_update_without_reloading_the_page() {
-    let database = database().await;
-    let client = database.client().await.unwrap();
+async fn figures_update_without_reloading_the_page() -> TestResult {
+    let (database, client) = connected().await?;
     enqueue(&client, "mail.send", "mail", "{}").await;
     let console = console(&database).await;
     let Some(window) = Window::open(&console, "figures in a browser").await else {
-        return;
+        return Ok(());
     };
     window.go("/").await;
     window.until("it is live", LIVE).await;
@@ -24,10 +25,7 @@ async fn figures_update_without_reloading_the_page() {
     window
         .until("the figure has changed", &format!("{AVAILABLE} === '2'"))
         .await;
-    client
-        .execute("SELECT posthaste.pause('mail')", &[])
-        .await
-        .unwrap();
+    client.run("SELECT posthaste.pause('mail')").await?;
     window.until_it_says("Queue mail is paused since").await;
     assert_eq!(
         window.value("window.stays").await,
@@ -42,6 +40,7 @@ async fn figures_update_without_reloading_the_page() {
     );
     assert_eq!(window.complaints().await, Vec::<String>::new());
     window.close().await;
+    Ok(())
 }
 
 /// Counts connections for figures from this point, and adds a function that hides or shows the

@@ -1,7 +1,7 @@
 //! A browser with a page of a console.
 
-use posthaste_testkit::eventually;
 use posthaste_testkit::receivers::{self, Browser, Receiver};
+use posthaste_testkit::{Sql as _, eventually};
 use serde_json::{Value, json};
 use tokio_postgres::Client;
 
@@ -219,10 +219,7 @@ fn lines(list: &Value) -> Vec<String> {
 
 /// Waits until a query returns true.
 pub async fn until_true(client: &Client, sql: &str) -> anyhow::Result<()> {
-    eventually(SOON, sql, async || {
-        Ok(client.query_one(sql, &[]).await?.get::<_, bool>(0))
-    })
-    .await
+    eventually(SOON, sql, async || client.one::<bool>(sql).await).await
 }
 
 /// Waits until a job is in this state.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use posthaste_console::Settings;
-use posthaste_testkit::{PgServer, PgVersion};
+use posthaste_testkit::{PgServer, PgVersion, Sql as _};
 
 use super::kit::Window;
 use super::seeds::Store;
@@ -48,7 +48,7 @@ async fn the_pictures_of_the_guide_can_be_taken() {
     let store = Store::of(named(&server, "shop").await).await;
     let client = store.database.client().await.unwrap();
     let samples = include_str!("samples.sql");
-    client.batch_execute(samples).await.unwrap();
+    client.run(samples).await.unwrap();
     let settings = Settings {
         name: "production".to_owned(),
         ..operator()

@@ -1,7 +1,7 @@
 //! A store with some of everything.
 
 use posthaste::{Outcome, Worker, WorkerHandle};
-use posthaste_testkit::TestDb;
+use posthaste_testkit::{Sql as _, TestDb};
 use tokio::sync::watch;
 
 use super::kit::{until_state, until_true};
@@ -26,17 +26,14 @@ impl Store {
     /// Creates the same in this database.
     pub async fn of(database: TestDb) -> Self {
         let client = sync::pages(&database).await;
-        client
-            .batch_execute(include_str!("seeds.sql"))
-            .await
-            .expect("seeds");
+        client.run(include_str!("seeds.sql")).await.expect("seeds");
         let (release, released) = watch::channel(false);
         let worker = worker(&database, released).await;
         let job = async |name: &str| -> i64 {
             let sql = "SELECT id FROM (SELECT id, name FROM posthaste.job \
                        UNION ALL SELECT id, name FROM posthaste.in_flight \
                        UNION ALL SELECT id, name FROM posthaste.dead) j WHERE name = $1 LIMIT 1";
-            client.query_one(sql, &[&name]).await.expect("a job").get(0)
+            client.one_with(sql, &[&name]).await.expect("a job")
         };
         let (running, retrying) = (job("report.build").await, job("charge.capture").await);
         let dead = job("mail.bounce").await;

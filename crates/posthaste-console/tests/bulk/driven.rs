@@ -1,10 +1,12 @@
 //! An action is processed by one console at a time, and by another one when that stops.
 
-use posthaste_testkit::{PgServer, PgVersion, Proxy, RequestMatcher, TestDb, eventually};
+use posthaste_testkit::{
+    PgServer, PgVersion, Proxy, RequestMatcher, Sql as _, TestDb, TestResult, eventually,
+};
 use tokio::sync::oneshot;
 
 use super::{Holder, dead, done, ended, held, nth_dead, number, waiting};
-use crate::support::{self, Console, SOON, console, database};
+use crate::support::{self, Console, SOON, connected, console, database};
 
 /// A console that is killed: all its tasks end, regardless of their progress.
 struct Doomed {
@@ -58,10 +60,9 @@ CREATE TRIGGER note AFTER UPDATE ON posthaste.bulk_action
 const LATER: &str = "UPDATE posthaste.bulk_action SET driven_until = now() - interval '1 s'";
 
 #[tokio::test]
-async fn another_console_resumes_a_killed_ones_action_without_double_counting() {
-    let database = database().await;
-    let client = database.client().await.unwrap();
-    client.batch_execute(NOTED).await.unwrap();
+async fn another_console_resumes_a_killed_ones_action_without_double_counting() -> TestResult {
+    let (database, client) = connected().await?;
+    client.run(NOTED).await?;
     dead(&client, "old", 5_000).await;
     let row = nth_dead(&client, 2_500).await;
     let of_it = format!("SELECT FROM posthaste.dead WHERE id = {row} FOR UPDATE");
@@ -74,11 +75,10 @@ async fn another_console_resumes_a_killed_ones_action_without_double_counting() 
                  AND wait_event_type = 'Lock'";
     let is_at_it = async || Ok(number(&client, waits).await > 0);
     posthaste_testkit::eventually(support::SOON, "it is in the middle of a batch", is_at_it)
-        .await
-        .unwrap();
+        .await?;
     doomed.kill();
     holder.lets_go().await;
-    client.batch_execute(LATER).await.unwrap();
+    client.run(LATER).await?;
     let console = console(&database).await;
     assert_eq!(done(&ended(&console, &path, "finished").await), "5,000");
     assert_eq!(
@@ -89,19 +89,20 @@ async fn another_console_resumes_a_killed_ones_action_without_double_counting() 
     assert_eq!(number(&client, counted).await, 5_000);
     let drivers = "SELECT count(DISTINCT driver) FROM public.noted";
     assert_eq!(number(&client, drivers).await, 2);
+    Ok(())
 }
 
 #[tokio::test]
 async fn one_of_two_consoles_adopts_an_orphaned_action() {
     let database = database().await;
     let client = database.client().await.unwrap();
-    client.batch_execute(NOTED).await.unwrap();
+    client.run(NOTED).await.unwrap();
     dead(&client, "old", 20_000).await;
     let left = "INSERT INTO posthaste.bulk_action \
                   (id, driven_until, at_most, action, filter, who, identity) \
                 VALUES (1, now(), 100000, 'delete', 'state:dead', 'ada', \
                   posthaste.current_identity())";
-    client.batch_execute(left).await.unwrap();
+    client.run(left).await.unwrap();
     let (one, other) = tokio::join!(console(&database), console(&database));
     assert_eq!(done(&ended(&one, "/bulk/1", "finished").await), "20,000");
     assert!(other.page("/bulk/1").await.contains("UTC by ada"));
@@ -122,7 +123,7 @@ async fn copied_databases_do_not_resume_actions() {
                     'ada', CASE n WHEN 1 THEN i[1:3] || '1'::text ELSE i END \
                   FROM posthaste.current_identity() i, \
                     (VALUES (1, 'old'), (2, 'none')) v(n, name)";
-    client.batch_execute(copied).await.unwrap();
+    client.run(copied).await.unwrap();
     let console = console(&database).await;
     // The action of this database has ended, so the other one was checked too.
     ended(&console, "/bulk/2", "finished").await;
@@ -159,7 +160,7 @@ async fn a_console_stalled_during_a_batch_loses_its_locks() {
     stalled.wait(SOON).await.unwrap();
     let is_free = async || -> anyhow::Result<bool> {
         let lane = "SELECT pg_try_advisory_xact_lock(1885893475, posthaste.lane_key('mail', 0))";
-        Ok(client.query_one(lane, &[]).await?.get(0))
+        client.one(lane).await
     };
     assert!(!is_free().await.unwrap(), "the batch locks the lane");
     eventually(SOON, "the lane is free", is_free).await.unwrap();
