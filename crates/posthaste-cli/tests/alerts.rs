@@ -6,7 +6,7 @@ mod notify;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use posthaste_testkit::{Child, TestDb, eventually, number};
+use posthaste_testkit::{Child, Sql as _, TestDb, eventually, number};
 use serde_json::Value;
 
 use crate::stage::{self, BOUND, Stage};
@@ -166,7 +166,7 @@ async fn stopped_producers_and_workers_raise_the_completion_rate_alert() -> anyh
 async fn a_growing_queue_raises_the_queue_length_alert() -> anyhow::Result<()> {
     let mut played = Played::new().await?;
     let crowd = "SELECT posthaste.enqueue('ok', queue => 'mail') FROM generate_series(1, 4000)";
-    played.client.batch_execute(crowd).await?;
+    played.client.run(crowd).await?;
     played.work()?;
     played.until_busy().await?;
     assert_eq!(played.alerts(&[]).await?, only(&["queue.long"]));
@@ -178,8 +178,8 @@ async fn an_expired_job_raises_and_enqueues_an_alert_until_deleted() -> anyhow::
     let mut played = Played::new().await?;
     let expiring = "SELECT posthaste.enqueue('ok', queue => 'mail',
                            expires_at => now() + interval '50 ms')";
-    played.client.batch_execute(expiring).await?;
-    played.client.batch_execute("SELECT pg_sleep(0.1)").await?;
+    played.client.run(expiring).await?;
+    played.client.run("SELECT pg_sleep(0.1)").await?;
     played.work()?;
     played.produce("ok", 1, "").await?;
     let expired = "SELECT count(*) FROM posthaste.dead WHERE state = 'expired'";
@@ -194,10 +194,7 @@ async fn an_expired_job_raises_and_enqueues_an_alert_until_deleted() -> anyhow::
                    AND name = 'posthaste.alert' AND kwargs ->> 'id' = 'jobs.expired'
                    AND kwargs ->> 'event' = 'begins' AND kwargs ->> 'subject' = 'mail'";
     assert_eq!(number(&played.client, notified).await?, 1);
-    played
-        .client
-        .batch_execute("DELETE FROM posthaste.dead")
-        .await?;
+    played.client.run("DELETE FROM posthaste.dead").await?;
     assert_eq!(played.alerts(&[]).await?, only(&[]));
     Ok(())
 }
@@ -209,7 +206,7 @@ async fn a_tagged_bulk_reindex_raises_no_alert() -> anyhow::Result<()> {
     played.produce("ok", 1, "").await?;
     let bulk = "INSERT INTO posthaste.job (name, queue, tag, priority)
                 SELECT 'ok', 'mail', 'reindex_user', 100 FROM generate_series(1, 4000)";
-    played.client.batch_execute(bulk).await?;
+    played.client.run(bulk).await?;
     played.until_busy().await?;
     let exempt = ["--exempt-tag", "reindex*"];
     assert_eq!(played.alerts(&exempt).await?, only(&[]));
@@ -222,7 +219,7 @@ async fn dead_jobs_raise_an_alert_by_default() -> anyhow::Result<()> {
     played.work()?;
     played.produce("ok", 1, "").await?;
     let enqueue = "SELECT posthaste.enqueue('fails', queue => 'mail', max_attempts => 1)";
-    played.client.batch_execute(enqueue).await?;
+    played.client.run(enqueue).await?;
     let dead = "SELECT count(*) FROM posthaste.dead WHERE state = 'dead'";
     eventually(BOUND, "it is dead", async || {
         Ok(number(&played.client, dead).await? == 1)
@@ -246,7 +243,7 @@ async fn always_failing_jobs_raise_an_alert_by_default_while_others_succeed() ->
     played.produce("ok", 1, "").await?;
     let enqueue = "SELECT posthaste.enqueue('fails', queue => 'mail');
                    SELECT posthaste.enqueue('fails', queue => 'other') FROM generate_series(1, 12)";
-    played.client.batch_execute(enqueue).await?;
+    played.client.run(enqueue).await?;
     let work = ["work", "--queue", "other", "--exec", "fails=false"];
     let _other = played.stage.spawn_on(&played.database, &work)?;
     let alerts = ["alerts", "--lasting", "1"];
@@ -271,7 +268,7 @@ async fn paused_queues_raise_no_alert() -> anyhow::Result<()> {
     played.until_busy().await?;
     let pause = "SELECT posthaste.pause('mail'); SELECT posthaste.enqueue('ok', queue => 'mail')
                    FROM generate_series(1, 300)";
-    played.client.batch_execute(pause).await?;
+    played.client.run(pause).await?;
     assert_eq!(played.alerts(&[]).await?, only(&[]));
     Ok(())
 }

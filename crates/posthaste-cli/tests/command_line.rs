@@ -1,4 +1,4 @@
-use posthaste_testkit::{PgServer, PgVersion, TestDb, connect, eventually, number};
+use posthaste_testkit::{PgServer, PgVersion, Sql as _, TestDb, connect, eventually, number};
 
 use crate::stage::{self, Stage};
 
@@ -352,7 +352,7 @@ async fn writes_on_a_replica_point_to_the_primary() -> anyhow::Result<()> {
     stage.write("posthaste.toml", file)?;
     let primary = database.client().await?;
     let table = "CREATE TABLE page (id bigint PRIMARY KEY); INSERT INTO page VALUES (1)";
-    primary.batch_execute(table).await?;
+    primary.run(table).await?;
     let install = stage.run_with_url(database.url(), &["sync", "install"]);
     install.await?.good()?;
     let replica = server.start_replica(&[])?;

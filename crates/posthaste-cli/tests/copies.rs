@@ -2,7 +2,7 @@
 
 mod destinations;
 
-use posthaste_testkit::{PgServer, PgVersion, TestDb, connect, eventually};
+use posthaste_testkit::{PgServer, PgVersion, Sql as _, TestDb, connect, eventually};
 use serde_json::Value;
 
 use crate::exporter::{got, served};
@@ -28,11 +28,11 @@ async fn every_command_rejects_an_unadopted_copy() -> anyhow::Result<()> {
     let client = database.client().await?;
     eventually(BOUND, "the original's worker is there", async || {
         let known = "SELECT EXISTS (SELECT FROM posthaste.site)";
-        Ok(client.query_one(known, &[]).await?.get(0))
+        client.one(known).await
     })
     .await?;
     client
-        .batch_execute("SELECT posthaste.enqueue('x') FROM generate_series(1, 3)")
+        .run("SELECT posthaste.enqueue('x') FROM generate_series(1, 3)")
         .await?;
     let copy = tokio::task::block_in_place(|| server.start_backup(&[]))?;
     let url = copy.url(database.name());
@@ -59,7 +59,7 @@ async fn every_command_rejects_an_unadopted_copy() -> anyhow::Result<()> {
     assert!(text.contains("id=\"store.site\""), "{text}");
     let there = connect(&url).await?;
     there
-        .batch_execute("SELECT posthaste.enqueue('in', queue => 'mail')")
+        .run("SELECT posthaste.enqueue('in', queue => 'mail')")
         .await?;
     let sandbox = [
         "work",
@@ -81,7 +81,7 @@ async fn every_command_rejects_an_unadopted_copy() -> anyhow::Result<()> {
     let refused = once.failure()?;
     assert!(refused.contains("posthaste adopt"), "{refused}");
     let waiting = "SELECT count(*) FROM posthaste.job WHERE state = 'available'";
-    let waits: i64 = there.query_one(waiting, &[]).await?.get(0);
+    let waits: i64 = there.one(waiting).await?;
 
     let file = "[site]\nname = \"staging\"\n";
     stage.write("posthaste.toml", file)?;
@@ -103,20 +103,19 @@ async fn every_command_rejects_an_unadopted_copy() -> anyhow::Result<()> {
     })
     .await?;
     there
-        .batch_execute("SELECT posthaste.enqueue('y', queue => 'mail')")
+        .run("SELECT posthaste.enqueue('y', queue => 'mail')")
         .await?;
     eventually(BOUND, "a new job ran", async || {
         Ok(there
-            .query_one("SELECT count(*) FROM posthaste.job", &[])
+            .one::<i64>("SELECT count(*) FROM posthaste.job")
             .await?
-            .get::<_, i64>(0)
             == 0)
     })
     .await?;
     let name = "SELECT name FROM posthaste.site";
-    let name: Option<String> = there.query_one(name, &[]).await?.get(0);
+    let name: Option<String> = there.one(name).await?;
     assert_eq!(name.as_deref(), Some("staging"));
-    let left: i64 = client.query_one(waiting, &[]).await?.get(0);
+    let left: i64 = client.one(waiting).await?;
     assert_eq!(left, 3, "the original keeps its jobs");
     Ok(())
 }

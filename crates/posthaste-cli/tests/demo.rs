@@ -3,7 +3,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use posthaste_testkit::number;
+use posthaste_testkit::{Sql as _, number};
 
 use crate::stage::{self, BOUND, Stage};
 use crate::tree;
@@ -38,7 +38,7 @@ async fn every_row_has_its_job_from_the_same_transaction() -> anyhow::Result<()>
     let client = database.client().await?;
     // A constraint that rejects the row of the job must roll back the row of the file too.
     client
-        .batch_execute(
+        .run(
             "ALTER TABLE posthaste.store ADD CONSTRAINT no_more CHECK (name <> 'file.digest') NOT
              VALID;
              DELETE FROM public.file_run",
@@ -119,7 +119,7 @@ async fn demo_names_differences_and_fails() -> anyhow::Result<()> {
     // A run that was killed before its proof, on files that have changed since: one differs, one is
     // shorter than its row in the table, one is deleted, and one was lost from the table.
     client
-        .batch_execute(
+        .run(
             r"UPDATE public.file_run SET finished_at = NULL, proof = NULL;
               UPDATE public.file SET sha256 = sha256('x') WHERE n = 1;
               UPDATE public.file SET size = size + 1 WHERE n = 2;
@@ -165,7 +165,7 @@ async fn demo_records_vanished_files() -> anyhow::Result<()> {
     fs::remove_file(path_of(&client, 7).await?)?;
     // The same run again, as if nothing had been committed.
     client
-        .batch_execute(
+        .run(
             "DELETE FROM public.file; UPDATE public.file_run SET finished_at = NULL, \
              proof = NULL, committed = 0",
         )
@@ -188,9 +188,7 @@ async fn demo_leaves_foreign_tables_alone() -> anyhow::Result<()> {
     let database = stage::empty_database().await?;
     let client = database.client().await?;
     client
-        .batch_execute(
-            "CREATE TABLE public.file (name text); INSERT INTO public.file VALUES ('mine')",
-        )
+        .run("CREATE TABLE public.file (name text); INSERT INTO public.file VALUES ('mine')")
         .await?;
     let line = stage
         .run_on(&database, &["demo", "--once", "."])

@@ -3,7 +3,7 @@ mod trapped;
 mod unfit;
 
 use anyhow::Context as _;
-use posthaste_testkit::{PgServer, PgVersion, TestDb, connect, eventually, number};
+use posthaste_testkit::{PgServer, PgVersion, Sql as _, TestDb, connect, eventually, number};
 use serde_json::Value;
 
 use crate::stage::{self, Stage};
@@ -73,7 +73,7 @@ async fn doctor_reports_server_problems() -> anyhow::Result<()> {
         .good()?;
     let client = db.client().await?;
     client
-        .batch_execute(
+        .run(
             "INSERT INTO posthaste.migration (name, checksum, version)
              VALUES ('9999_later', '', '99.0.0')",
         )
@@ -89,31 +89,27 @@ async fn doctor_reports_server_problems() -> anyhow::Result<()> {
     // Holders of space: a session with jobs in an open transaction, a forgotten one, a slot, and a
     // reader on a replica.
     client
-        .batch_execute("DELETE FROM posthaste.migration WHERE name = '9999_later'")
+        .run("DELETE FROM posthaste.migration WHERE name = '9999_later'")
         .await?;
     client
-        .batch_execute("BEGIN; INSERT INTO posthaste.job (name) VALUES ('x')")
+        .run("BEGIN; INSERT INTO posthaste.job (name) VALUES ('x')")
         .await?;
     let report = ask(&stage, db.url()).await?;
     report.finds("hint", "transaction.lock");
     report.finds("warning", "transaction.long");
-    client
-        .batch_execute("PREPARE TRANSACTION 'forgotten'")
-        .await?;
+    client.run("PREPARE TRANSACTION 'forgotten'").await?;
     ask(&stage, db.url())
         .await?
         .finds("error", "transaction.prepared");
+    client.run("ROLLBACK PREPARED 'forgotten'").await?;
     client
-        .batch_execute("ROLLBACK PREPARED 'forgotten'")
-        .await?;
-    client
-        .batch_execute("SELECT pg_create_physical_replication_slot('left', true)")
+        .run("SELECT pg_create_physical_replication_slot('left', true)")
         .await?;
     ask(&stage, db.url())
         .await?
         .finds("hint", "transaction.slot");
     client
-        .batch_execute("SELECT pg_drop_replication_slot('left')")
+        .run("SELECT pg_drop_replication_slot('left')")
         .await?;
     a_reader_on_a_replica_is_named(&stage, &server, &db).await
 }
@@ -132,7 +128,7 @@ async fn a_reader_on_a_replica_is_named(
     ];
     let with_slot = [("primary_slot_name", "its"), ("cluster_name", "follower")];
     let make_slot = "SELECT pg_create_physical_replication_slot('its', true)";
-    client.batch_execute(make_slot).await?;
+    client.run(make_slot).await?;
     for more in [&[][..], &with_slot] {
         let replica = server.start_replica(&[&feedback, more].concat())?;
         let on_replica = replica.url(db.name());
@@ -156,7 +152,7 @@ async fn a_reader_on_a_replica_is_named(
         .await?;
         let reader = connect(&on_replica).await?;
         reader
-            .batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1")
+            .run("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1")
             .await?;
         many(&client).await?;
         // After its next report, a replica without a reader would cause no finding.
@@ -191,7 +187,7 @@ async fn a_reader_on_a_replica_is_named(
                 report.text
             );
         }
-        reader.batch_execute("COMMIT").await?;
+        reader.run("COMMIT").await?;
         eventually(stage::BOUND, "the reader is gone", async || {
             Ok(!ask(stage, db.url())
                 .await?
@@ -204,10 +200,10 @@ async fn a_reader_on_a_replica_is_named(
 
 /// Uses more transactions than a replica without readers may lag.
 async fn many(client: &tokio_postgres::Client) -> anyhow::Result<()> {
-    client.batch_execute("SET synchronous_commit = off").await?;
+    client.run("SET synchronous_commit = off").await?;
     let use_up =
         "DO $$ BEGIN FOR i IN 1..11000 LOOP PERFORM pg_current_xact_id(); COMMIT; END LOOP; END $$";
-    Ok(client.batch_execute(use_up).await?)
+    client.run(use_up).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -222,18 +218,16 @@ async fn doctor_reports_store_problems() -> anyhow::Result<()> {
         "hints are no reason to fail: {}",
         report.text
     );
-    client
-        .batch_execute("SELECT posthaste.enqueue('x')")
-        .await?;
+    client.run("SELECT posthaste.enqueue('x')").await?;
     ask(&stage, db.url()).await?.finds("error", "worker.none");
     client
-        .batch_execute("INSERT INTO posthaste.worker (name) VALUES ('w')")
+        .run("INSERT INTO posthaste.worker (name) VALUES ('w')")
         .await?;
     ask(&stage, db.url())
         .await?
         .finds("error", "worker.no_leader");
     client
-        .batch_execute("INSERT INTO posthaste.leader (worker, until) VALUES (1, 'infinity')")
+        .run("INSERT INTO posthaste.leader (worker, until) VALUES (1, 'infinity')")
         .await?;
     let fine = stage.run_with_url(db.url(), &["doctor"]).await?;
     assert_eq!(fine.good()?.trim(), "no problems found");
@@ -245,14 +239,14 @@ async fn doctor_reports_store_problems() -> anyhow::Result<()> {
              (extract(epoch FROM clock_timestamp() + interval '{ahead}') * 1000000)::bigint)"
         )
     };
-    client.batch_execute(&tell("1 hour")).await?;
+    client.run(&tell("1 hour")).await?;
     ask(&stage, db.url())
         .await?
         .finds("error", "store.clock_back");
-    client.batch_execute(&tell("0")).await?;
+    client.run(&tell("0")).await?;
 
     client
-        .batch_execute("REVOKE INSERT ON posthaste.store FROM posthaste_producer")
+        .run("REVOKE INSERT ON posthaste.store FROM posthaste_producer")
         .await?;
     ask(&stage, db.url())
         .await?
@@ -262,9 +256,7 @@ async fn doctor_reports_store_problems() -> anyhow::Result<()> {
         .await?
         .good()?;
     client
-        .batch_execute(
-            "SELECT setval('posthaste.job_id', 1, false); SELECT posthaste.lock_out_workers(true)",
-        )
+        .run("SELECT setval('posthaste.job_id', 1, false); SELECT posthaste.lock_out_workers(true)")
         .await?;
     let report = ask(&stage, db.url()).await?;
     report.finds("error", "store.restored");
@@ -286,7 +278,7 @@ async fn doctor_reports_store_problems() -> anyhow::Result<()> {
     );
     // An id that occurs in the history only.
     client
-        .batch_execute(
+        .run(
             "INSERT INTO posthaste.attempt (job, attempt, slot, outcome, queue, name) \
              VALUES (1000000, 1, 0, 'dead', 'q', 'x')",
         )
@@ -296,7 +288,7 @@ async fn doctor_reports_store_problems() -> anyhow::Result<()> {
     // The remedy sets the sequence beyond that id, although no job has an id that high.
     assert!(!report.text.contains("setval"), "{}", report.text);
     client
-        .batch_execute("UPDATE posthaste.worker SET stopped_at = now()")
+        .run("UPDATE posthaste.worker SET stopped_at = now()")
         .await?;
     stage.run_with_url(db.url(), &["rebase"]).await?.good()?;
     let report = ask(&stage, db.url()).await?;
@@ -312,7 +304,7 @@ async fn doctor_shows_space_holders_to_observers() -> anyhow::Result<()> {
     let (_server, db, as_looker) = stage::somebody_who_looks(&stage).await?;
     let client = db.client().await?;
     client
-        .batch_execute("BEGIN; INSERT INTO posthaste.job (name) VALUES ('x')")
+        .run("BEGIN; INSERT INTO posthaste.job (name) VALUES ('x')")
         .await?;
     let report = ask(&stage, &as_looker).await?;
     report.finds("warning", "transaction.long");
@@ -336,10 +328,10 @@ async fn doctor_reports_missing_session_visibility() -> anyhow::Result<()> {
     let (_server, db, as_looker) = stage::somebody_who_looks(&stage).await?;
     let client = db.client().await?;
     client
-        .batch_execute("REVOKE pg_read_all_stats FROM posthaste_observer")
+        .run("REVOKE pg_read_all_stats FROM posthaste_observer")
         .await?;
     client
-        .batch_execute("BEGIN; INSERT INTO posthaste.job (name) VALUES ('x')")
+        .run("BEGIN; INSERT INTO posthaste.job (name) VALUES ('x')")
         .await?;
     let report = ask(&stage, &as_looker).await?;
     report.finds("hint", "rights.sessions");

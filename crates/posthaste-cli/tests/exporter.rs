@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow};
-use posthaste_testkit::{Child, PgServer, PgVersion, Proxy, TestDb, eventually, number};
+use posthaste_testkit::{Child, PgServer, PgVersion, Proxy, Sql as _, TestDb, eventually, number};
 
 use crate::stage::{self, BOUND, Stage};
 
@@ -56,7 +56,7 @@ async fn the_exporter_counts_jobs_with_any_names() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let client = database.client().await?;
     client
-        .batch_execute(
+        .run(
             r#"SELECT posthaste.enqueue('a', queue => 'mail', tag => 't"x')
                  FROM generate_series(1, 3);
                SELECT posthaste.enqueue(E'b\\\n"', queue => E'q"\\',
@@ -114,14 +114,14 @@ async fn concurrent_scrapes_share_one_database_read() -> anyhow::Result<()> {
     let client = database.client().await?;
     let clock = async || {
         let sql = "SELECT extract(epoch FROM clock_timestamp())::float8";
-        anyhow::Ok(client.query_one(sql, &[]).await?.get::<_, f64>(0))
+        anyhow::Ok(client.one::<f64>(sql).await?)
     };
     let before = clock().await?;
     let (_child, root) = exporter(&stage, &database).await?;
     let (_, first) = got(&root, "/metrics").await?;
     let after = clock().await?;
     let enqueue = "SELECT posthaste.enqueue('a', queue => 'new')";
-    client.batch_execute(enqueue).await?;
+    client.run(enqueue).await?;
     // A new read would include this queue.
     let when = |text: &str| value(text, "posthaste_read_timestamp_seconds");
     let read = when(&first).context("no time")?;
@@ -152,7 +152,7 @@ async fn uncounted_jobs_are_reported_until_counted() -> anyhow::Result<()> {
     let client = database.client().await?;
     let many = "INSERT INTO posthaste.job (name, queue)
                 SELECT 'n', 'bulk' FROM generate_series(1, 50000)";
-    client.batch_execute(many).await?;
+    client.run(many).await?;
     let (_child, root) = exporter(&stage, &database).await?;
     let available = r#"posthaste_jobs{queue="bulk",state="available"}"#;
     let found = r#"posthaste_findings{id="jobs.uncounted",level="hint",subject=""}"#;
@@ -160,7 +160,7 @@ async fn uncounted_jobs_are_reported_until_counted() -> anyhow::Result<()> {
     let shown = (value(&text, available), value(&text, found));
     assert_eq!(shown, (Some(20_000.0), Some(1.0)));
     let count = "SELECT posthaste.count_new_jobs(20000, 1000, 65536) IS NULL";
-    while client.query_one(count, &[]).await?.get(0) {}
+    while client.one(count).await? {}
     eventually(BOUND, "all of them are shown", async || {
         let (_, text) = got(&root, "/metrics").await?;
         let is_found = value(&text, found).is_some_and(|found| found > 0.0);
@@ -185,7 +185,7 @@ async fn workers_export_wait_and_run_times() -> anyhow::Result<()> {
     let root = served(&mut child).await?;
     let client = database.client().await?;
     let enqueue = "SELECT posthaste.enqueue('ok'); SELECT posthaste.enqueue('no')";
-    client.batch_execute(enqueue).await?;
+    client.run(enqueue).await?;
     let (of_ok, of_no) = (
         r#"posthaste_run_seconds_count{queue="default",name="ok",outcome="completed"}"#,
         r#"posthaste_run_seconds_count{queue="default",name="no",outcome="retried"}"#,
@@ -306,7 +306,7 @@ async fn abandoned_reads_are_cancelled_on_the_server() -> anyhow::Result<()> {
     let (client, mut holder) = (database.client().await?, database.client().await?);
     let (_child, root) = exporter(&stage, &database).await?;
     let lock = holder.transaction().await?;
-    lock.batch_execute("LOCK TABLE posthaste.stats_sum IN ACCESS EXCLUSIVE MODE")
+    lock.run("LOCK TABLE posthaste.stats_sum IN ACCESS EXCLUSIVE MODE")
         .await?;
     let down = "posthaste_database_up 0";
     eventually(BOUND, "it says that the database is down", async || {

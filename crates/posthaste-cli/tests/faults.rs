@@ -17,7 +17,7 @@ use axum::Router;
 use axum::http::StatusCode;
 use axum::routing::post;
 use posthaste_observe::{Kind, Level, is_alert};
-use posthaste_testkit::{Child, PgServer, PgVersion, TestDb, eventually};
+use posthaste_testkit::{Child, PgServer, PgVersion, Sql as _, TestDb, eventually};
 use serde_json::Value;
 use tokio::net::TcpListener;
 
@@ -161,7 +161,7 @@ async fn every_surface_reports_the_same_findings() -> anyhow::Result<()> {
     let surfaces = Surfaces::new(&db).await?;
     let (client, holder) = (db.client().await?, db.client().await?);
     client
-        .batch_execute(
+        .run(
             "SELECT posthaste.enqueue('slow', queue => 'late') FROM generate_series(1, 3);
              SELECT posthaste.enqueue('fails', queue => 'other') FROM generate_series(1, 12)",
         )
@@ -176,7 +176,7 @@ async fn every_surface_reports_the_same_findings() -> anyhow::Result<()> {
         .await?;
 
     client
-        .batch_execute(
+        .run(
             "SELECT posthaste.enqueue('fails', queue => 'other', max_attempts => 1);
              SELECT posthaste.enqueue('fails', queue => 'other',
                                       scheduled_at => now() - interval '2 s',
@@ -190,10 +190,10 @@ async fn every_surface_reports_the_same_findings() -> anyhow::Result<()> {
         )
         .await?;
     client
-        .batch_execute("SELECT pg_create_logical_replication_slot('unread', 'test_decoding')")
+        .run("SELECT pg_create_logical_replication_slot('unread', 'test_decoding')")
         .await?;
     holder
-        .batch_execute(
+        .run(
             "BEGIN; CREATE TABLE own (); PREPARE TRANSACTION 'forgotten';
              BEGIN; SELECT pg_current_xact_id()",
         )
@@ -222,7 +222,7 @@ async fn every_surface_reports_the_same_findings() -> anyhow::Result<()> {
     let _worker = surfaces.work_as("production", &work)?;
     let named = "SELECT EXISTS (SELECT FROM posthaste.site WHERE name = 'production')";
     eventually(BOUND, "the store has a site", async || {
-        Ok(client.query_one(named, &[]).await?.get(0))
+        client.one(named).await
     })
     .await?;
     let _refused = surfaces.work_as("staging", &work)?;
@@ -258,7 +258,7 @@ async fn every_surface_names_each_refused_site() -> anyhow::Result<()> {
     let _worker = surfaces.work_as("production", &work)?;
     let named = "SELECT EXISTS (SELECT FROM posthaste.site WHERE name = 'production')";
     eventually(BOUND, "the store has a site", async || {
-        Ok(client.query_one(named, &[]).await?.get(0))
+        client.one(named).await
     })
     .await?;
     let sites = ["staging", "preview"];
@@ -302,11 +302,9 @@ async fn every_surface_names_each_refused_site() -> anyhow::Result<()> {
     // The number of recorded sites is limited.
     let noted = "SELECT cardinality(refused) FROM posthaste.site";
     client
-        .batch_execute(
-            "SELECT posthaste.enter_site(concat('copy ', n), '{}') FROM generate_series(1, 40) n",
-        )
+        .run("SELECT posthaste.enter_site(concat('copy ', n), '{}') FROM generate_series(1, 40) n")
         .await?;
-    let noted: i32 = client.query_one(noted, &[]).await?.get(0);
+    let noted: i32 = client.one(noted).await?;
     ensure!(noted == 16, "{noted} are noted");
     Ok(())
 }

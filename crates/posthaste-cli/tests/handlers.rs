@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use axum::Router;
 use axum::http::HeaderMap;
 use axum::routing::post;
-use posthaste_testkit::{Child, TestDb, eventually, is_alive, number};
+use posthaste_testkit::{Child, Sql as _, TestDb, eventually, is_alive, number};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio_postgres::Client;
 
@@ -102,7 +102,7 @@ async fn commands_being_started_end_with_a_killed_worker() -> anyhow::Result<()>
     let client = database.client().await?;
     script(&stage, "echo $$ >>begun; sleep 600")?;
     client
-        .batch_execute("INSERT INTO posthaste.job (name) SELECT 'x' FROM generate_series(1, 500)")
+        .run("INSERT INTO posthaste.job (name) SELECT 'x' FROM generate_series(1, 500)")
         .await?;
     for kill in 1..=5 {
         let arguments = ["--exec", "x=./command", "--queue", "default=100"];
@@ -321,7 +321,7 @@ async fn workers_serve_only_the_default_queue_unless_configured() -> anyhow::Res
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let client = database.client().await?;
     let put = "INSERT INTO posthaste.job (name, queue) VALUES ('x', 'file'), ('x', 'default')";
-    client.batch_execute(put).await?;
+    client.run(put).await?;
     let mut worker = work(&stage, &database, &["--exec", "x=true"], &[]).await?;
     let of_default = "SELECT count(*) FROM posthaste.job WHERE queue = 'default'";
     eventually(BOUND, "that of default is done", async || {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context as _, ensure};
-use posthaste_testkit::{Child, TestDb, eventually, more_descriptors, number};
+use posthaste_testkit::{Child, Sql as _, TestDb, eventually, more_descriptors, number};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -69,7 +69,7 @@ async fn a_worker_survives_idle_connections() -> anyhow::Result<()> {
     assert_eq!(got(&root, "/ready").await?.0, 200);
     let client = database.client().await?;
     let jobs = "SELECT posthaste.enqueue('n') FROM generate_series(1, 100)";
-    client.batch_execute(jobs).await?;
+    client.run(jobs).await?;
     eventually(BOUND, "all are done", async || {
         Ok(number(&client, "SELECT count(*) FROM posthaste.job").await? == 0)
     })
@@ -210,7 +210,7 @@ async fn a_relay_to_many_hosts_keeps_few_connections() -> anyhow::Result<()> {
            FROM generate_series(1, 1000) g",
         hosts.port
     );
-    client.batch_execute(&enqueue).await?;
+    client.run(&enqueue).await?;
     eventually(BOUND, "all are done", async || {
         Ok(number(&client, "SELECT count(*) FROM posthaste.job").await? == 0)
     })

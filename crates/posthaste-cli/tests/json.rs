@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context as _, ensure};
 use posthaste_testkit::receivers::{self, OpenSearch, Receiver};
-use posthaste_testkit::{Child, PgServer, PgVersion, TestDb};
+use posthaste_testkit::{Child, PgServer, PgVersion, Sql as _, TestDb};
 use serde_json::Value;
 
 use crate::stage::{BOUND, CommandOutput, Stage};
@@ -284,7 +284,7 @@ async fn sync(runs: &mut Runs) -> anyhow::Result<()> {
     let client = runs.database.client().await?;
     let tables = "CREATE TABLE page (id bigint PRIMARY KEY, title text);
                   INSERT INTO page VALUES (1, 'haste'), (2, 'less')";
-    client.batch_execute(tables).await?;
+    client.run(tables).await?;
     runs.stage.write("posthaste.toml", &table("postgres:"))?;
     runs.ends("sync install", "").await?;
     runs.ends("sync reindex --dry-run", "pages --all").await?;

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use posthaste_testkit::receivers::{Encrypts, Guarded, Receiver, Smtp, are_here};
-use posthaste_testkit::{Child, TestDb, eventually, number};
+use posthaste_testkit::{Child, Sql as _, TestDb, eventually, number};
 use serde_json::Value;
 
 use crate::stage::{self, BOUND, CommandOutput, Stage};
@@ -63,7 +63,7 @@ impl Setup {
         self.stage.write("posthaste.toml", &route)?;
         let client = self.database.client().await?;
         let enqueue = "SELECT posthaste.enqueue('welcome', queue => 'mail')";
-        Ok(client.batch_execute(enqueue).await?)
+        client.run(enqueue).await
     }
 
     /// Starts `relay` with these arguments; it trusts the certificate if `trusts` is set.

@@ -3,7 +3,7 @@
 //! without TLS, and a pooler.
 
 use anyhow::{Context as _, ensure};
-use posthaste_testkit::{PgServer, PgVersion, connect, eventually};
+use posthaste_testkit::{PgServer, PgVersion, Sql as _, connect, eventually};
 use serde_json::Value;
 use tokio_postgres::{Client, SimpleQueryMessage};
 
@@ -75,7 +75,7 @@ async fn number(client: &Client, sql: &str) -> anyhow::Result<i64> {
 async fn does_all(client: &Client, says: &str) -> anyhow::Result<()> {
     let dead = "SELECT count(*) FROM posthaste.dead";
     let before = number(client, dead).await?;
-    client.batch_execute(JOBS).await?;
+    client.run(JOBS).await?;
     eventually(BOUND, says, async || {
         let left = "SELECT count(*) FROM posthaste.job WHERE queue = 'mail' AND state <> 'dead'";
         Ok(number(client, left).await? == 0 && number(client, dead).await? == before + 1)
@@ -88,9 +88,9 @@ async fn every_workflow_works_on_managed_platforms() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let server = PgServer::start(PgVersion::V15, &[])?;
     let admin = connect(&server.url("postgres")).await?;
-    admin.batch_execute("CREATE DATABASE managed").await?;
+    admin.run("CREATE DATABASE managed").await?;
     let admin = connect(&server.url("managed")).await?;
-    admin.batch_execute(REFUSED).await?;
+    admin.run(REFUSED).await?;
     drop(admin);
     require_tls(&server, &stage).await?;
     let url = format!("postgres://owner@{}/managed", server.address());
@@ -156,7 +156,7 @@ async fn relay_and_sync(stage: &Stage, url: &str, client: &Client) -> anyhow::Re
     let good = async |arguments: &[&str]| stage.run_with_url(url, arguments).await?.good();
     stage.write("posthaste.toml", FILE)?;
     client
-        .batch_execute(
+        .run(
             "CREATE TABLE app.page (id bigint PRIMARY KEY, title text);
              INSERT INTO app.page SELECT n, 'page' FROM generate_series(1, 5) n;
              SELECT posthaste.enqueue('line', queue => 'lines')",

@@ -1,4 +1,4 @@
-use posthaste_testkit::{PgServer, PgVersion, TestDb, number};
+use posthaste_testkit::{PgServer, PgVersion, Sql as _, TestDb, number};
 use serde_json::Value;
 
 use crate::stage::{self, Stage};
@@ -15,7 +15,7 @@ async fn printed_migrations_equal_executed_ones() -> anyhow::Result<()> {
         stage::empty_database().await?,
         stage::empty_database().await?,
     );
-    by_hand.client().await?.batch_execute(&printed).await?;
+    by_hand.client().await?.run(&printed).await?;
     stage.run_on(&by_us, &["migrate"]).await?.good()?;
     assert_eq!(objects(&by_hand).await?, objects(&by_us).await?);
     let again = stage.run_on(&by_hand, &["migrate"]).await?.good()?;
@@ -60,7 +60,7 @@ async fn roles_without_createrole_get_the_sql_to_run() -> anyhow::Result<()> {
     let database = TestDb::empty(&server).await?;
     let superuser = database.client().await?;
     superuser
-        .batch_execute(&format!(
+        .run(&format!(
             "CREATE ROLE keeper LOGIN; ALTER DATABASE {} OWNER TO keeper",
             database.name()
         ))
@@ -87,7 +87,7 @@ async fn roles_without_createrole_get_the_sql_to_run() -> anyhow::Result<()> {
         "programs get the same"
     );
 
-    superuser.batch_execute(&printed).await?;
+    superuser.run(&printed).await?;
     let given = "SELECT count(*) FROM unnest(ARRAY['posthaste_producer', 'posthaste_worker']) r
                   WHERE has_any_column_privilege(r, 'posthaste.store', 'INSERT')";
     assert_eq!(number(&superuser, given).await?, 2);
@@ -108,7 +108,7 @@ async fn blocked_migrations_do_not_block_others_for_long() -> anyhow::Result<()>
     stage.run_on(&database, &["migrate"]).await?.good()?;
     let user = database.client().await?;
     // As an older version left it.
-    user.batch_execute(
+    user.run(
         "UPDATE posthaste.migration SET checksum = '', version = '0.0.1' WHERE name = 'functions'",
     )
     .await?;
@@ -119,7 +119,7 @@ async fn blocked_migrations_do_not_block_others_for_long() -> anyhow::Result<()>
     assert!(line.contains("older than this program"), "{line}");
     assert!(line.contains("posthaste migrate"), "{line}");
     let hold = "LOCK TABLE posthaste.migration IN SHARE MODE";
-    user.batch_execute(&format!("BEGIN; {hold}")).await?;
+    user.run(&format!("BEGIN; {hold}")).await?;
     let migration = stage.run_on(&database, &["migrate"]);
     let others = async {
         let other = database.client().await?;
@@ -131,9 +131,9 @@ async fn blocked_migrations_do_not_block_others_for_long() -> anyhow::Result<()>
             })
             .await?;
             let with_timeout = format!("SET statement_timeout = '5s'; {hold}");
-            other.batch_execute(&with_timeout).await?;
+            other.run(&with_timeout).await?;
         }
-        user.batch_execute("COMMIT").await?;
+        user.run("COMMIT").await?;
         anyhow::Ok(())
     };
     let (output, others) = tokio::join!(migration, others);
@@ -173,13 +173,13 @@ async fn printed_migrations_restore_session_settings() -> anyhow::Result<()> {
     ] {
         let database = stage::empty_database().await?;
         let client = database.client().await?;
-        client.batch_execute("CREATE SCHEMA app").await?;
-        client.batch_execute(&begin).await?;
-        client.batch_execute(&printed).await?;
-        let found: String = client.query_one(settings, &[]).await?.get(0);
+        client.run("CREATE SCHEMA app").await?;
+        client.run(&begin).await?;
+        client.run(&printed).await?;
+        let found: String = client.one(settings).await?;
         assert_eq!(found, "app, public; off; on", "{begin}");
-        client.batch_execute("CREATE TABLE here ()").await?;
-        client.batch_execute(end).await?;
+        client.run("CREATE TABLE here ()").await?;
+        client.run(end).await?;
         let here = "SELECT count(to_regclass('app.here'))";
         assert_eq!(number(&client, here).await?, 1);
     }

@@ -1,5 +1,6 @@
 //! Jobs and queues from the command line.
 
+use posthaste_testkit::Sql as _;
 use serde_json::Value;
 
 use crate::stage::{self, Stage};
@@ -70,7 +71,7 @@ async fn jobs_are_shown_cancelled_and_redriven() -> anyhow::Result<()> {
         450
     );
     client
-        .batch_execute("DELETE FROM posthaste.dead WHERE name = 'many'")
+        .run("DELETE FROM posthaste.dead WHERE name = 'many'")
         .await?;
     let gone = run(&["jobs", "cancel", "999999"]).await?;
     assert_eq!(gone.code, Some(1));
@@ -82,7 +83,7 @@ async fn jobs_are_shown_cancelled_and_redriven() -> anyhow::Result<()> {
     );
     let later = "SELECT posthaste.enqueue('later', queue => 'q1', \
                  scheduled_at => now() + interval '1 day')::text";
-    let later: String = client.query_one(later, &[]).await?.get(0);
+    let later: String = client.one(later).await?;
     let other = run(&["jobs", "retry", &later, "--queue", "q2"]).await?;
     assert_eq!(other.code, Some(1));
     let stays = "stays scheduled: it does not match the options, or is beyond --limit";
@@ -139,7 +140,7 @@ async fn cancel_requires_a_condition() -> anyhow::Result<()> {
                 SELECT posthaste.enqueue('mail.send', scheduled_at => now() + interval '1 day');
                 SELECT posthaste.enqueue('mail.read');
                 SELECT posthaste.enqueue('mail.send', queue => 'other')";
-    client.batch_execute(jobs).await?;
+    client.run(jobs).await?;
     let all = run(&["jobs", "cancel"]).await?;
     assert_eq!(all.code, Some(2), "changing all jobs needs --all");
     let ended = run(&["jobs", "cancel", "--state", "dead"]).await?;
@@ -152,7 +153,7 @@ async fn cancel_requires_a_condition() -> anyhow::Result<()> {
     };
     let send = ["--name", "mail.send", "--queue", "default"];
     let other = "SELECT id::text FROM posthaste.job WHERE name = 'mail.read'";
-    let other: String = client.query_one(other, &[]).await?.get(0);
+    let other: String = client.one(other).await?;
     let of_both = [&["jobs", "cancel", &other][..], &send].concat();
     let unfit = run(&of_both).await?;
     assert_eq!(unfit.code, Some(1), "{unfit:?}");
@@ -217,7 +218,7 @@ async fn jobs_show_lists_failed_attempts_and_jobs_run_starts_a_job() -> anyhow::
     let run = async |arguments: &[&str]| stage.run_on(&database, arguments).await;
     let client = database.client().await?;
     client
-        .batch_execute(
+        .run(
             "INSERT INTO posthaste.worker (name) VALUES ('the worker');
              SELECT posthaste.enqueue('mail.send', scheduled_at => now() + interval '1 hour')
                FROM generate_series(1, 3);
@@ -225,7 +226,7 @@ async fn jobs_show_lists_failed_attempts_and_jobs_run_starts_a_job() -> anyhow::
         )
         .await?;
     client
-        .batch_execute(
+        .run(
             "SELECT posthaste.settle(c.slot, c.batch, t.token, ARRAY[c.id], '{1}', '{1}',
                '{1 hour}', NULL, NULL, '{no route}')
                FROM (SELECT gen_random_uuid() AS token OFFSET 0) t,

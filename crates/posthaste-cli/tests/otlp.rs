@@ -16,7 +16,7 @@ use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::metrics::v1::metric::Data;
 use opentelemetry_proto::tonic::metrics::v1::number_data_point;
 use opentelemetry_proto::tonic::trace::v1::{Span, span::SpanKind, status::StatusCode};
-use posthaste_testkit::{Child, TestDb, eventually, number};
+use posthaste_testkit::{Child, Sql as _, TestDb, eventually, number};
 use prost::Message as _;
 use tokio::sync::{Mutex, Semaphore, mpsc};
 
@@ -228,9 +228,7 @@ async fn run_spans_link_to_the_enqueueing_trace() -> anyhow::Result<()> {
         .clone();
     assert_eq!(resource["service.name"], "posthaste");
 
-    client
-        .batch_execute("SELECT posthaste.enqueue('no')")
-        .await?;
+    client.run("SELECT posthaste.enqueue('no')").await?;
     let span = collector.span().await?;
     assert_eq!((span.name.as_str(), span.links.len()), ("run no", 0));
     let status = span.status.unwrap_or_default();
@@ -257,9 +255,7 @@ async fn spans_and_metrics_can_use_messaging_conventions() -> anyhow::Result<()>
         ("OTEL_SERVICE_NAME", "mailer"),
     ];
     let mut worker = spawn(&stage, &database, &WORK, &environment)?;
-    client
-        .batch_execute("SELECT posthaste.enqueue('ok')")
-        .await?;
+    client.run("SELECT posthaste.enqueue('ok')").await?;
     let span = collector.span().await?;
     assert_eq!(span.name, "process default");
     let attributes = named(&span.attributes);
@@ -300,14 +296,14 @@ async fn the_exporter_sends_the_metrics_of_the_database() -> anyhow::Result<()> 
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let (client, collector) = (database.client().await?, Collector::start().await?);
     let enqueue = "SELECT posthaste.enqueue('a', queue => 'mail') FROM generate_series(1, 3)";
-    client.batch_execute(enqueue).await?;
+    client.run(enqueue).await?;
     let endpoint = [("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url.as_str())];
     let exporter = ["exporter", "--listen", "127.0.0.1:0"];
     let mut exporter = spawn(&stage, &database, &exporter, &endpoint)?;
     let of = [("queue", "mail"), ("state", "available")];
     collector.has("posthaste_jobs", &of, 3.0).await?;
     collector.has("posthaste_database_up", &[], 1.0).await?;
-    client.batch_execute(enqueue).await?;
+    client.run(enqueue).await?;
     collector.has("posthaste_jobs", &of, 6.0).await?;
     exporter.terminate()?;
     assert!(exporter.exit(BOUND).await?.success());
@@ -333,7 +329,7 @@ async fn an_unavailable_otlp_collector_is_logged_once_and_slows_no_job() -> anyh
     let mut worker = spawn(&stage, &database, &WORK, &endpoint)?;
     let enqueue = "SELECT posthaste.enqueue('ok') FROM generate_series(1, 20)";
     for _ in 0..3 {
-        client.batch_execute(enqueue).await?;
+        client.run(enqueue).await?;
         let left = "SELECT count(*) FROM posthaste.job";
         eventually(BOUND, "all are done", async || {
             Ok(number(&client, left).await? == 0)
@@ -367,15 +363,13 @@ async fn a_hanging_otlp_collector_slows_no_job_and_buffers_are_bounded() -> anyh
     ];
     let work = ["work", "--http", &http];
     let mut worker = spawn(&stage, &database, &work, &environment)?;
-    client
-        .batch_execute("SELECT posthaste.enqueue('ok')")
-        .await?;
+    client.run("SELECT posthaste.enqueue('ok')").await?;
     eventually(BOUND, "the collector is asked, and hangs", async || {
         Ok(collector.requests.load(Ordering::SeqCst) > 0)
     })
     .await?;
     let crowd = format!("SELECT posthaste.enqueue('ok') FROM generate_series(1, {JOBS})");
-    client.batch_execute(&crowd).await?;
+    client.run(&crowd).await?;
     let left = "SELECT count(*) FROM posthaste.job";
     eventually(BOUND, "all are done", async || {
         Ok(number(&client, left).await? == 0)

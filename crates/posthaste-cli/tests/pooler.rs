@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context as _, ensure};
-use posthaste_testkit::{Child, PgServer, PgVersion, TestDb, eventually, number, ran};
+use posthaste_testkit::{Child, PgServer, PgVersion, Sql as _, TestDb, eventually, number, ran};
 use serde_json::Value;
 
 use crate::stage::{BOUND, CommandOutput, Stage};
@@ -182,7 +182,7 @@ async fn relay(pooled: &mut Pooled) -> anyhow::Result<()> {
 async fn sync(pooled: &mut Pooled, db: &TestDb) -> anyhow::Result<()> {
     let table = "CREATE TABLE IF NOT EXISTS page (id bigint PRIMARY KEY, title text);
                  INSERT INTO page VALUES (1, 'haste') ON CONFLICT DO NOTHING";
-    db.client().await?.batch_execute(table).await?;
+    db.client().await?.run(table).await?;
     let synced = "[sync.pages]\ntable = 'page'\nindex = 'postgres:'\ndelay = '0s'\nperiod = '1s'\n";
     pooled.stage.write("posthaste.toml", synced)?;
     pooled.good("sync install").await?;

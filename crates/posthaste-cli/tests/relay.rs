@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use anyhow::ensure;
 use posthaste_testkit::receivers::{Receiver, Redis, are_here};
-use posthaste_testkit::{Child, TestDb, eventually, number};
+use posthaste_testkit::{Child, Sql as _, TestDb, eventually, number};
 use serde_json::Value;
 use tokio_postgres::Client;
 
@@ -140,7 +140,7 @@ async fn unnamed_routes_are_not_run() -> anyhow::Result<()> {
     stage.write("posthaste.toml", &both)?;
     enqueue(&client, 1).await?;
     let other = "SELECT posthaste.enqueue('n', queue => 'b')";
-    client.batch_execute(other).await?;
+    client.run(other).await?;
     let once = ["relay", "run", "--once", "audit"];
     let out = stage.run_on(&database, &once).await?.good()?;
     assert_eq!(out.lines().last(), Some("audit: 1 sent"));
@@ -178,7 +178,7 @@ async fn previews_show_messages_without_side_effects() -> anyhow::Result<()> {
     assert_eq!(sent(&lines)?, [1, 2, 3]);
     let first: Value = serde_json::from_str(&lines[0])?;
     let id = "SELECT posthaste.delivery_id(min(id))::text FROM posthaste.job";
-    let id: String = client.query_one(id, &[]).await?.get(0);
+    let id: String = client.one(id).await?;
     assert_eq!(
         (first["id"].as_str(), first["kind"].as_str()),
         (Some(&*id), Some("audit.n"))
@@ -270,7 +270,7 @@ async fn rejected_routes_stop_no_other_and_start_once_fixed() -> anyhow::Result<
     stage.write("posthaste.toml", &routes)?;
     enqueue(&client, 1).await?;
     let other = "SELECT posthaste.enqueue('n', queue => 'b')";
-    client.batch_execute(other).await?;
+    client.run(other).await?;
     let mut relay = relay(&stage, &database).await?;
     relay.line("audit.n", BOUND).await?;
     let stderr = relay.stderr().join("\n");
@@ -302,7 +302,7 @@ async fn rejection_reasons_are_logged_and_counted() -> anyhow::Result<()> {
     stage.write("posthaste.toml", &route)?;
     enqueue(&client, 3).await?;
     let other = "SELECT posthaste.enqueue('n', '{\"x\": \"1\"}', queue => 'a')";
-    client.batch_execute(other).await?;
+    client.run(other).await?;
     let once = stage.run_on(&database, &["relay", "run", "--once"]).await?;
     let once = once.good()?;
     let lines: Vec<&str> = once.lines().collect();
@@ -331,7 +331,7 @@ async fn a_standby_relay_continues_in_order_after_a_kill() -> anyhow::Result<()>
     stage.write("posthaste.toml", ORDERED)?;
     // So slowly that it is killed while it sends them.
     client
-        .batch_execute("SELECT posthaste.limit_rate('a', 50, burst => 10)")
+        .run("SELECT posthaste.limit_rate('a', 50, burst => 10)")
         .await?;
     let mut first = relay(&stage, &database).await?;
     enqueue(&client, 200).await?;
@@ -386,7 +386,7 @@ async fn routes_retain_sent_jobs_and_resolve_row_references() -> anyhow::Result<
         INSERT INTO posthaste.route (pattern, queue) VALUES ('*', 'a');
         INSERT INTO posthaste.outbox (type, table_name, table_id)
           VALUES ('placed', 'orders', '4711')";
-    client.batch_execute(orders).await?;
+    client.run(orders).await?;
     let output = stage.run_on(&database, &["relay", "run", "--once"]).await?;
     let out = output.good()?;
     let line: Value = serde_json::from_str(out.lines().next().unwrap_or_default())?;

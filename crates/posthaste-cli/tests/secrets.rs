@@ -10,7 +10,7 @@ use axum::http::{HeaderMap, StatusCode};
 use posthaste_testkit::receivers::{
     Encrypts, Guarded, Kafka, Nats, RabbitMq, Receiver, Redis, Smtp, are_here,
 };
-use posthaste_testkit::{Child, Proxy, TestDb, eventually, number, unique};
+use posthaste_testkit::{Child, Proxy, Sql as _, TestDb, eventually, number, unique};
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::config::ClientConfig;
@@ -236,7 +236,7 @@ async fn sync_errors_show_no_password() -> anyhow::Result<()> {
         let (stage, database) = (Stage::new()?, stage::database().await?);
         let client = database.client().await?;
         client
-            .batch_execute("CREATE TABLE page (id bigint PRIMARY KEY, title text)")
+            .run("CREATE TABLE page (id bigint PRIMARY KEY, title text)")
             .await?;
         let file = format!(
             "[sync.pages]\ntable = 'page'\ndelay = '0s'\nperiod = '1s'\n\

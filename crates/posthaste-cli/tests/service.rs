@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context as _, bail, ensure};
-use posthaste_testkit::{Child, eventually, ran};
+use posthaste_testkit::{Child, Sql as _, eventually, ran};
 
 use crate::exporter::{got, served};
 use crate::stage::{self, BOUND, Stage};
@@ -93,7 +93,7 @@ async fn the_systemd_unit_starts_becomes_ready_and_stops() -> anyhow::Result<()>
     assert_eq!(settings["KillMode"], "mixed");
 
     let (stage, database) = (Stage::new()?, stage::database().await?);
-    database.client().await?.batch_execute(TABLE).await?;
+    database.client().await?.run(TABLE).await?;
     stage.write("posthaste.toml", FILE)?;
     stage
         .run_on(&database, &["sync", "install"])

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use posthaste_testkit::{Child, PgServer, PgVersion, TestDb};
+use posthaste_testkit::{Child, PgServer, PgVersion, Sql as _, TestDb};
 use tokio_postgres::Client;
 
 /// Longer than the duration of any command that ends without a signal.
@@ -345,7 +345,7 @@ pub(crate) async fn somebody_who_looks(
 ) -> anyhow::Result<(PgServer, TestDb, String)> {
     let (server, db, client) = with_roles(stage).await?;
     client
-        .batch_execute(
+        .run(
             "SELECT posthaste.check_identity();
              CREATE ROLE looker LOGIN; GRANT posthaste_observer TO looker",
         )

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 
 use anyhow::Context as _;
-use posthaste_testkit::eventually;
+use posthaste_testkit::{Sql as _, eventually};
 
 use crate::stage::{self, BOUND, Stage};
 
@@ -179,7 +179,7 @@ async fn failing_schedules_are_reported_by_status_and_doctor() -> anyhow::Result
     let rows = "INSERT INTO posthaste.periodic (name, schedule, job)
                 SELECT 'p' || g, '@daily', 'x' FROM generate_series(1, 12) g;
                 UPDATE posthaste.periodic SET error = E'no zone \\x1b[2J\\nx', looked_at = now()";
-    client.batch_execute(rows).await?;
+    client.run(rows).await?;
     let status = stage.run_on(&database, &["status"]).await?.good()?;
     let found = "ERROR periodic.failing: 12 periodic jobs are not enqueued: p1, p10, p11, p12, p2 \
                  and 7 more.";
@@ -202,7 +202,7 @@ async fn hostile_names_cannot_control_the_terminal() -> anyhow::Result<()> {
     let client = database.client().await?;
     let evil = "\u{1b}[2Jx\r\n\u{9b}y";
     let enqueue = "SELECT posthaste.enqueue($1, queue => $1, tag => $1)";
-    let id: i64 = client.query_one(enqueue, &[&evil]).await?.get(0);
+    let id: i64 = client.one_with(enqueue, &[&evil]).await?;
     let id = id.to_string();
     client
         .query_one("SELECT posthaste.limit_rate($1, 5)", &[&evil])
@@ -246,7 +246,7 @@ const ENDING: &str = "INSERT INTO posthaste.job (name, queue, expires_at, kwargs
 #[tokio::test(flavor = "multi_thread")]
 async fn the_leader_logs_jobs_that_end_without_a_worker_in_groups() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
-    database.client().await?.batch_execute(ENDING).await?;
+    database.client().await?.run(ENDING).await?;
     let arguments = ["work", "--queue", "default", "--exec", "x=/bin/true"];
     let mut worker = stage.spawn_on(&database, &arguments)?;
     let all = [
@@ -327,7 +327,7 @@ async fn status_reports_uncounted_jobs() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let database = stage::database().await?;
     let many = "INSERT INTO posthaste.job (name) SELECT 'n' FROM generate_series(1, 30000)";
-    database.client().await?.batch_execute(many).await?;
+    database.client().await?.run(many).await?;
     let output = stage.run_on(&database, &["status"]).await?.good()?;
     let note = "many jobs are not counted yet: the numbers of waiting jobs are too low";
     assert!(output.lines().any(|line| line == note), "{output}");

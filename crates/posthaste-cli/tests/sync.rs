@@ -9,7 +9,7 @@ mod rebuild;
 mod stopped;
 
 use posthaste_testkit::receivers::{self, OpenSearch, Receiver};
-use posthaste_testkit::{Child, TestDb, eventually, number, ran};
+use posthaste_testkit::{Child, Sql as _, TestDb, eventually, number, ran};
 use serde_json::Value;
 use tokio_postgres::Client;
 
@@ -30,7 +30,7 @@ const TABLE: &str = "[sync.pages]\ntable = 'page'\ndeleted = 'gone'\ndelay = '0s
 async fn with_pages(index: &str) -> anyhow::Result<(Stage, TestDb, Client)> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let client = database.client().await?;
-    client.batch_execute(PAGES).await?;
+    client.run(PAGES).await?;
     stage.write("posthaste.toml", &format!("{TABLE}index = '{index}'\n"))?;
     stage
         .run_on(&database, &["sync", "install"])
@@ -47,7 +47,7 @@ async fn with_one_document(
 ) -> anyhow::Result<()> {
     good(stage, database, &["sync", "run", "--once"]).await?;
     client
-        .batch_execute("DELETE FROM posthaste.search WHERE id <> '20'")
+        .run("DELETE FROM posthaste.search WHERE id <> '20'")
         .await?;
     Ok(())
 }
@@ -62,7 +62,7 @@ async fn sync_from_scratch(index: &str) -> anyhow::Result<()> {
     let begun = ours(&["sync", "reindex", "pages", "--all"]).await?;
     assert_eq!(begun, "pages: 20 documents will be written again");
     client
-        .batch_execute(
+        .run(
             "INSERT INTO page (title, body) VALUES ('new', 'haste');
              UPDATE page SET body = 'haste' WHERE id = 3; UPDATE page SET gone = true
                WHERE id = 4; DELETE FROM page WHERE id = 5",
@@ -103,9 +103,7 @@ async fn sync_from_scratch(index: &str) -> anyhow::Result<()> {
     assert_eq!(ids, ["21", "3"], "{found}");
     // The result has the present row of Postgres, although the index has an older text.
     client
-        .batch_execute(
-            "UPDATE page SET body = 'other' WHERE id = 3; DELETE FROM page WHERE id = 21",
-        )
+        .run("UPDATE page SET body = 'other' WHERE id = 3; DELETE FROM page WHERE id = 21")
         .await?;
     let shown = ours(&["sync", "search", "haste"]).await?;
     assert_eq!(shown, "3  other | old page 3");
@@ -141,7 +139,7 @@ async fn indexes_are_searched_and_audited_beside_a_running_sync() -> anyhow::Res
     let mut sync = stage.spawn_on(&database, &["sync", "run"])?;
     sync.error_line("Ctrl-C stops", BOUND).await?;
     client
-        .batch_execute("INSERT INTO page (title) VALUES ('beside')")
+        .run("INSERT INTO page (title) VALUES ('beside')")
         .await?;
     eventually(BOUND, "it is found", async || {
         Ok(good(&stage, &database, &["sync", "search", "beside"]).await? == "21  beside")
@@ -154,7 +152,7 @@ async fn indexes_are_searched_and_audited_beside_a_running_sync() -> anyhow::Res
     })
     .await?;
     client
-        .batch_execute(
+        .run(
             "ALTER TABLE page DISABLE TRIGGER USER; INSERT INTO page (title) SELECT 'past'
              FROM generate_series(1, 20);
              ALTER TABLE page ENABLE TRIGGER USER",
@@ -188,7 +186,7 @@ async fn indexes_are_searched_and_audited_beside_a_running_sync() -> anyhow::Res
     let recorded = async || {
         let query = "SELECT concat_ws(' ', name, rows, documents, differed, repaired, contents)
                       FROM posthaste.audited";
-        anyhow::Ok(client.query_one(query, &[]).await?.get::<_, String>(0))
+        anyhow::Ok(client.one::<String>(query).await?)
     };
     assert_eq!(recorded().await?, "pages 41 41 20 20 f");
     assert!(
@@ -210,7 +208,7 @@ async fn document_statements_can_hide_rows() -> anyhow::Result<()> {
         "[sync.pages]\ntable = 'page'\ndelay = '0s'\nperiod = '1s'\nindex = 'postgres:'\n";
     stage.write("posthaste.toml", &format!("{settings}{rows}\n"))?;
     client
-        .batch_execute("UPDATE page SET body = 'secret' WHERE id = 2")
+        .run("UPDATE page SET body = 'secret' WHERE id = 2")
         .await?;
     let ours = async |arguments: &[&str]| good(&stage, &database, arguments).await;
     ours(&["sync", "install"]).await?;
@@ -240,9 +238,7 @@ async fn failed_documents_set_the_exit_code_of_a_sync() -> anyhow::Result<()> {
     assert!(once.err.contains(expected), "{once:?}");
     // Once the document can be built, no problem is reported.
     client
-        .batch_execute(
-            "DELETE FROM page WHERE id = 7; SELECT posthaste.retry(queue => 'sync.pages.reindex')",
-        )
+        .run("DELETE FROM page WHERE id = 7; SELECT posthaste.retry(queue => 'sync.pages.reindex')")
         .await?;
     good(&stage, &database, &["sync", "run", "--once"]).await?;
     let audit = good(&stage, &database, &["sync", "audit"]).await?;
@@ -286,7 +282,7 @@ async fn missing_prerequisites_are_reported_with_a_remedy() -> anyhow::Result<()
         "{printed}"
     );
     let client = database.client().await?;
-    client.batch_execute(PAGES).await?;
+    client.run(PAGES).await?;
     let written = std::fs::read_to_string(stage.folder.join("posthaste.toml"))?;
     for setting in ["id", "deleted"] {
         stage.write(
@@ -316,7 +312,7 @@ async fn missing_prerequisites_are_reported_with_a_remedy() -> anyhow::Result<()
     let unknown = failure(&["sync", "audit", "books"]).await?;
     assert_eq!(unknown, "error: no sync is named books; the file has pages");
     client
-        .batch_execute("ALTER TABLE page DISABLE TRIGGER posthaste_update_pages")
+        .run("ALTER TABLE page DISABLE TRIGGER posthaste_update_pages")
         .await?;
     let doctor = stage.run_on(&database, &["doctor"]).await?;
     assert!(

@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use posthaste_testkit::{Child, PgServer, PgVersion, eventually};
+use posthaste_testkit::{Child, PgServer, PgVersion, Sql as _, eventually};
 
 use crate::stage::{BOUND, CommandOutput, Stage};
 
@@ -81,8 +81,8 @@ pub(crate) async fn require_tls(server: &PgServer, stage: &Stage) -> anyhow::Res
     for (name, content) in files {
         put(&data.join(name), &content, owner.uid(), owner.gid())?;
     }
-    client.batch_execute("ALTER SYSTEM SET ssl = on").await?;
-    client.batch_execute("SELECT pg_reload_conf()").await?;
+    client.run("ALTER SYSTEM SET ssl = on").await?;
+    client.run("SELECT pg_reload_conf()").await?;
     eventually(
         BOUND,
         "the server refuses what is not encrypted",

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::Context as _;
-use posthaste_testkit::{Child, TestDb, eventually, number};
+use posthaste_testkit::{Child, Sql as _, TestDb, eventually, number};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -21,9 +21,9 @@ const JOBS: &str = "SELECT posthaste.enqueue('a', queue => 'mail') FROM generate
 async fn top_shows_late_queues_findings_and_holders_of_rows() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let (client, reader) = (database.client().await?, database.client().await?);
-    client.batch_execute(JOBS).await?;
+    client.run(JOBS).await?;
     let keeps = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pg_class";
-    reader.batch_execute(keeps).await?;
+    reader.run(keeps).await?;
     let output = stage.run_on(&database, &["--json", "top"]).await?.good()?;
     let frame: Value = serde_json::from_str(&output)?;
     let first = &frame["queues"][0];
@@ -172,7 +172,7 @@ impl Screen {
 #[tokio::test(flavor = "multi_thread")]
 async fn top_restores_the_terminal_on_q() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
-    database.client().await?.batch_execute(JOBS).await?;
+    database.client().await?.run(JOBS).await?;
     // A terminal that does not report its size; at the end its settings are printed.
     let terminal = r#"exec script -qec "$*; s=\$?; stty -a; exit \$s" /dev/null"#;
     let mut command = stage.through("sh", terminal, &["top", "--every", "1h"]);
@@ -197,7 +197,7 @@ async fn top_restores_the_terminal_on_q() -> anyhow::Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn signals_and_ctrl_c_restore_the_terminal() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
-    database.client().await?.batch_execute(JOBS).await?;
+    database.client().await?.run(JOBS).await?;
     for signal in [None, Some(Signal::TERM), Some(Signal::INT)] {
         let mut screen = Screen::start(&stage, &database, RUN, &["--every", "1h"])?;
         screen.shows("q quits").await?;
@@ -219,7 +219,7 @@ async fn signals_and_ctrl_c_restore_the_terminal() -> anyhow::Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn ctrl_z_restores_the_terminal_until_top_is_continued() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
-    database.client().await?.batch_execute(JOBS).await?;
+    database.client().await?.run(JOBS).await?;
     let mut screen = Screen::start(&stage, &database, CONTINUE, &["--every", "1h"])?;
     screen.shows("q quits").await?;
     screen.press(b"\x1a", "\nstopped").await?;
@@ -244,7 +244,7 @@ async fn ctrl_z_restores_the_terminal_until_top_is_continued() -> anyhow::Result
 async fn a_resized_terminal_is_drawn_at_once() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let queues = "SELECT posthaste.enqueue('a', queue => 'q' || at) FROM generate_series(1, 20) at";
-    database.client().await?.batch_execute(queues).await?;
+    database.client().await?.run(queues).await?;
     let screen = Screen::start(&stage, &database, RUN, &["--every", "1h"])?;
     screen.shows("no worker\nq9 ").await?;
     assert_eq!(screen.times_written("queues more")?, 0);
@@ -264,7 +264,7 @@ async fn a_resized_terminal_is_drawn_at_once() -> anyhow::Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn errors_are_red_unless_no_color_is_set() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
-    database.client().await?.batch_execute(JOBS).await?;
+    database.client().await?.run(JOBS).await?;
     let colored = RUN.to_owned();
     let plain = format!("export NO_COLOR=1\n{RUN}");
     for (shell, expected) in [
@@ -286,11 +286,11 @@ async fn errors_are_red_unless_no_color_is_set() -> anyhow::Result<()> {
 async fn keys_work_while_the_database_does_not_answer() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let (client, locks) = (database.client().await?, database.client().await?);
-    client.batch_execute(JOBS).await?;
+    client.run(JOBS).await?;
     let mut screen = Screen::start(&stage, &database, RUN, &["--every", "1s"])?;
     screen.shows("q quits").await?;
     let lock = "BEGIN; LOCK TABLE posthaste.queue IN ACCESS EXCLUSIVE MODE";
-    locks.batch_execute(lock).await?;
+    locks.run(lock).await?;
     let waits = "SELECT count(*) FROM pg_locks WHERE NOT granted AND database =
                  (SELECT oid FROM pg_database WHERE datname = current_database())";
     eventually(BOUND, "a read that waits", async || {
@@ -299,7 +299,7 @@ async fn keys_work_while_the_database_does_not_answer() -> anyhow::Result<()> {
     .await?;
     screen.press(b"j", "> mail").await?;
     screen.shows("outdated: ").await?;
-    locks.batch_execute("ROLLBACK").await?;
+    locks.run("ROLLBACK").await?;
     screen.shows("q quits").await?;
     screen.quit().await
 }
@@ -308,7 +308,7 @@ async fn keys_work_while_the_database_does_not_answer() -> anyhow::Result<()> {
 async fn keys_select_and_sort_but_change_queues_only_with_operate() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let client = database.client().await?;
-    client.batch_execute(JOBS).await?;
+    client.run(JOBS).await?;
     let paused = "SELECT count(*) FROM posthaste.queue WHERE paused_at IS NOT NULL";
     let mut reader = Screen::start(&stage, &database, RUN, &["--every", "1h"])?;
     reader.press(b"j", "> mail").await?;

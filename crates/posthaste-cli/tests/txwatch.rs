@@ -3,7 +3,7 @@
 
 mod replica_readers;
 
-use posthaste_testkit::{PgServer, PgVersion, TestDb, connect, eventually, number};
+use posthaste_testkit::{PgServer, PgVersion, Sql as _, TestDb, connect, eventually, number};
 use serde_json::Value;
 use tokio_postgres::Client;
 
@@ -25,7 +25,7 @@ async fn server_with_roles(stage: &Stage) -> anyhow::Result<(PgServer, TestDb, C
         .good()?;
     let owner = db.client().await?;
     owner
-        .batch_execute(
+        .run(
             "CREATE ROLE app LOGIN; GRANT posthaste_producer TO app;
              CREATE ROLE watcher LOGIN; GRANT pg_monitor, pg_signal_backend TO watcher",
         )
@@ -61,10 +61,8 @@ async fn txwatch_only_warns_by_default() -> anyhow::Result<()> {
     let file = "[txwatch]\n[[txwatch.rule]]\nwarn = '0s'\nterminate = '1s'\n";
     stage.write("posthaste.toml", file)?;
     let held = connect(&url_of(db.url(), "app", "report")).await?;
-    held.batch_execute(
-        "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 'geheim' FROM pg_class LIMIT 1",
-    )
-    .await?;
+    held.run("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 'geheim' FROM pg_class LIMIT 1")
+        .await?;
     let (output, pass) = once(&stage, &db, &[]).await?;
     assert_eq!(output.code, Some(3), "{output:?}");
     let findings = texts(&pass, "findings");
@@ -75,10 +73,10 @@ async fn txwatch_only_warns_by_default() -> anyhow::Result<()> {
     assert!(query.contains("SELECT ? FROM pg_class"), "{query}");
     assert!(!output.out.contains("geheim") && !output.err.contains("geheim"));
     // A dry run records nothing and ends no session.
-    held.batch_execute("SELECT 1").await?;
+    held.run("SELECT 1").await?;
     let recorded = "SELECT count(*) FROM posthaste.txwatch_action";
     assert_eq!(number(&owner, recorded).await?, 0);
-    held.batch_execute("COMMIT").await?;
+    held.run("COMMIT").await?;
     let (output, _) = once(&stage, &db, &[]).await?;
     assert_eq!(output.code, Some(0), "{output:?}");
     Ok(())
@@ -90,7 +88,7 @@ async fn harmless_transactions_are_reported_as_such() -> anyhow::Result<()> {
     let (_server, db, owner) = server_with_roles(&stage).await?;
     stage.write("posthaste.toml", &format!("[txwatch]\n{RULES}"))?;
     let idle = connect(&url_of(db.url(), "app", "idle")).await?;
-    idle.batch_execute("BEGIN; SELECT 1").await?;
+    idle.run("BEGIN; SELECT 1").await?;
     let old = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'idle'
                 AND xact_start < clock_timestamp() - interval '1 second'";
     eventually(stage::BOUND, "the transaction is old enough", async || {
@@ -102,7 +100,7 @@ async fn harmless_transactions_are_reported_as_such() -> anyhow::Result<()> {
         let findings = texts(&pass, "findings");
         assert!(findings[0].contains("it retains no rows"), "{pass}");
     }
-    idle.batch_execute("COMMIT").await?;
+    idle.run("COMMIT").await?;
     Ok(())
 }
 
@@ -116,22 +114,20 @@ async fn old_transactions_are_ended_except_allowed_ones() -> anyhow::Result<()> 
         connect(&url_of(db.url(), "app", "report")).await?,
         connect(&url_of(db.url(), "app", "pg_dump")).await?,
     );
-    held.batch_execute(open).await?;
+    held.run(open).await?;
     // A role may disable the server's timeouts for itself; the supervisor ignores that.
-    held.batch_execute("SET statement_timeout = 0").await?;
-    dump.batch_execute(open).await?;
+    held.run("SET statement_timeout = 0").await?;
+    dump.run(open).await?;
     // The superuser's own transaction, a slot and a prepared transaction are reported, never ended.
     // Creating a slot waits for writing transactions to end, so it comes first.
     owner
-        .batch_execute("SELECT pg_create_logical_replication_slot('unread', 'test_decoding')")
+        .run("SELECT pg_create_logical_replication_slot('unread', 'test_decoding')")
         .await?;
     let admin = db.client().await?;
-    admin.batch_execute(open).await?;
+    admin.run(open).await?;
     let preparing = connect(&url_of(db.url(), "app", "forgetful")).await?;
     preparing
-        .batch_execute(
-            "BEGIN; SELECT posthaste.enqueue('n', '{}'); PREPARE TRANSACTION 'forgotten'",
-        )
+        .run("BEGIN; SELECT posthaste.enqueue('n', '{}'); PREPARE TRANSACTION 'forgotten'")
         .await?;
     let url = url_of(db.url(), "watcher", "watch");
     let mut watching = stage.spawn_at(&url, &["--json", "txwatch"])?;
@@ -145,23 +141,19 @@ async fn old_transactions_are_ended_except_allowed_ones() -> anyhow::Result<()> 
         Ok(number(&owner, named).await? == 2)
     })
     .await?;
-    dump.batch_execute("SELECT 1; COMMIT").await?;
-    admin.batch_execute("SELECT 1; COMMIT").await?;
+    dump.run("SELECT 1; COMMIT").await?;
+    admin.run("SELECT 1; COMMIT").await?;
     assert_eq!(
         number(&owner, "SELECT count(*) FROM pg_prepared_xacts").await?,
         1
     );
     // Each step is recorded before it is executed, with its result.
     let steps: Vec<(String, String)> = owner
-        .query(
+        .rows(
             "SELECT action, result FROM posthaste.txwatch_action WHERE application = 'report'
               ORDER BY id",
-            &[],
         )
-        .await?
-        .iter()
-        .map(|row| (row.get(0), row.get(1)))
-        .collect();
+        .await?;
     let expected = [("warn", "done"), ("terminate", "done")];
     assert_eq!(steps, expected.map(|(a, b)| (a.to_owned(), b.to_owned())));
     watching.terminate()?;
@@ -179,7 +171,7 @@ async fn old_transactions_are_ended_except_allowed_ones() -> anyhow::Result<()> 
     let summary = summary.unwrap_or_default();
     assert!(summary.contains("session terminated"), "{status}");
     assert!(summary.contains("of app (report)"), "{status}");
-    owner.batch_execute("ROLLBACK PREPARED 'forgotten'").await?;
+    owner.run("ROLLBACK PREPARED 'forgotten'").await?;
     Ok(())
 }
 
@@ -188,17 +180,15 @@ async fn a_second_supervisor_does_not_act() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let (_server, db, owner) = server_with_roles(&stage).await?;
     stage.write("posthaste.toml", &format!("[txwatch]\n{RULES}"))?;
-    owner
-        .batch_execute("SELECT pg_advisory_lock(1885893482, 0)")
-        .await?;
+    owner.run("SELECT pg_advisory_lock(1885893482, 0)").await?;
     let held = connect(&url_of(db.url(), "app", "report")).await?;
-    held.batch_execute("BEGIN; SELECT posthaste.enqueue('n', '{}')")
+    held.run("BEGIN; SELECT posthaste.enqueue('n', '{}')")
         .await?;
     let (output, pass) = once(&stage, &db, &[]).await?;
     assert_eq!(output.code, Some(3), "{output:?}");
     let problems = pass["problems"].to_string();
     assert!(problems.contains("another txwatch acts"), "{pass}");
-    held.batch_execute("COMMIT").await?;
+    held.run("COMMIT").await?;
     Ok(())
 }
 
@@ -223,7 +213,7 @@ async fn txwatch_ends_long_readers_on_a_replica() -> anyhow::Result<()> {
     stage.write("posthaste.toml", &file)?;
     let reader = connect(&url_of(&follower.url(db.name()), "app", "report")).await?;
     reader
-        .batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1 FROM pg_class LIMIT 1")
+        .run("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1 FROM pg_class LIMIT 1")
         .await?;
     let url = url_of(db.url(), "watcher", "watch");
     let mut watching = stage.spawn_at(&url, &["txwatch"])?;
@@ -247,9 +237,7 @@ async fn txwatch_ends_long_readers_on_a_replica() -> anyhow::Result<()> {
 async fn txwatch_names_missing_rights() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let (_server, db, owner) = server_with_roles(&stage).await?;
-    owner
-        .batch_execute("REVOKE pg_signal_backend FROM watcher")
-        .await?;
+    owner.run("REVOKE pg_signal_backend FROM watcher").await?;
     stage.write("posthaste.toml", &format!("[txwatch]\n{RULES}"))?;
     let (output, _) = once(&stage, &db, &[]).await?;
     assert_eq!(output.code, Some(1), "{output:?}");

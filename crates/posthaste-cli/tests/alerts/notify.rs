@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 
-use posthaste_testkit::{TestDb, eventually, number};
+use posthaste_testkit::{Sql as _, TestDb, eventually, number};
 use serde_json::Value;
 use tokio_postgres::Client;
 
@@ -22,14 +22,14 @@ async fn two_processes_notify_once_and_ignore_the_notification_queue() -> anyhow
         both.push(child);
     }
     let enqueue = "SELECT posthaste.enqueue('slow', queue => 'mail')";
-    client.batch_execute(enqueue).await?;
+    client.run(enqueue).await?;
     for child in &mut both {
         child
             .line("begins: queue.no_worker: Queue mail", BOUND)
             .await?;
     }
     let cancel = "SELECT posthaste.cancel(id) FROM posthaste.job WHERE queue = 'mail'";
-    client.batch_execute(cancel).await?;
+    client.run(cancel).await?;
     for child in &mut both {
         child.line("ends: queue.no_worker (mail)", BOUND).await?;
     }
@@ -41,8 +41,7 @@ async fn two_processes_notify_once_and_ignore_the_notification_queue() -> anyhow
     let jobs = "SELECT kwargs ->> 'event' || ' ' || (kwargs ->> 'id') || ' ' ||
                        (kwargs ->> 'subject')
                   FROM posthaste.job WHERE queue = 'alerts' ORDER BY id";
-    let rows = client.query(jobs, &[]).await?;
-    let jobs: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+    let jobs: Vec<String> = client.rows(jobs).await?;
     let once = ["begins queue.no_worker mail", "ends queue.no_worker mail"];
     assert_eq!(jobs, once);
     Ok(())
@@ -62,10 +61,10 @@ async fn let_write(client: &Client, database: &TestDb, may: bool) -> anyhow::Res
     let set = format!("ALTER DATABASE \"{name}\" SET default_transaction_read_only = {value}");
     // This session always writes.
     let own = "SET default_transaction_read_only = off";
-    client.batch_execute(&format!("{own}; {set}")).await?;
+    client.run(&format!("{own}; {set}")).await?;
     let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
                 WHERE datname = current_database() AND pid <> pg_backend_pid()";
-    client.batch_execute(end).await?;
+    client.run(end).await?;
     drop(database.client().await?);
     Ok(())
 }
@@ -98,14 +97,14 @@ async fn undelivered_alerts_are_delivered_once_with_their_end() -> anyhow::Resul
     // Three alerts: failed notifications are delivered later, in order.
     let_write(&client, &database, false).await?;
     for _ in 0..2 {
-        client.batch_execute(enqueue).await?;
+        client.run(enqueue).await?;
         child.line(BEGINS, BOUND).await?;
-        client.batch_execute(cancel).await?;
+        client.run(cancel).await?;
         child.line(ENDS, BOUND).await?;
     }
     let failed = child.stderr().join("\n");
     assert!(failed.contains("could not be enqueued"), "{failed}");
-    client.batch_execute(enqueue).await?;
+    client.run(enqueue).await?;
     child.line(BEGINS, BOUND).await?;
     assert_eq!(number(&client, notified).await?, 0);
     let_write(&client, &database, true).await?;
@@ -115,7 +114,7 @@ async fn undelivered_alerts_are_delivered_once_with_their_end() -> anyhow::Resul
     .await?;
     // All connections are lost: no alert begins again.
     let_write(&client, &database, true).await?;
-    client.batch_execute(cancel).await?;
+    client.run(cancel).await?;
     child.line(ENDS, BOUND).await?;
     eventually(BOUND, "its end is notified", async || {
         Ok(number(&client, notified).await? >= 6)
@@ -126,8 +125,7 @@ async fn undelivered_alerts_are_delivered_once_with_their_end() -> anyhow::Resul
 
     let jobs = "SELECT kwargs ->> 'event' FROM posthaste.job
                  WHERE queue = 'alerts' AND kwargs ->> 'id' = 'queue.long' ORDER BY id";
-    let rows = client.query(jobs, &[]).await?;
-    let jobs: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+    let jobs: Vec<String> = client.rows(jobs).await?;
     let lines: Result<Vec<Value>, _> = child
         .stdout()
         .iter()
@@ -169,7 +167,7 @@ async fn alerts_of_a_killed_process_are_resolved_by_its_successor() -> anyhow::R
         .await
     };
     client
-        .batch_execute("SELECT posthaste.enqueue('slow', queue => 'mail')")
+        .run("SELECT posthaste.enqueue('slow', queue => 'mail')")
         .await?;
     // Standard output on a full disk does not block notification jobs.
     let full = std::fs::File::options().write(true).open("/dev/full")?;
@@ -187,12 +185,12 @@ async fn alerts_of_a_killed_process_are_resolved_by_its_successor() -> anyhow::R
     // The alert still fires and is not notified again.
     let mut second = stage.spawn_on(&database, &arguments)?;
     second.error_line("watching", BOUND).await?;
-    client.batch_execute("SELECT pg_sleep(2.5)").await?;
+    client.run("SELECT pg_sleep(2.5)").await?;
     assert_eq!(events().await?, ["begins"]);
     second.terminate()?;
     assert!(second.exit(BOUND).await?.success());
     let cancel = "SELECT posthaste.cancel(id) FROM posthaste.job WHERE queue = 'mail'";
-    client.batch_execute(cancel).await?;
+    client.run(cancel).await?;
     let third = stage.spawn_on(&database, &arguments)?;
     until(&["begins", "ends"]).await?;
     let left = "SELECT count(*) FROM posthaste.alert WHERE alert = 'queue.long'";

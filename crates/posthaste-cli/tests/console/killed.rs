@@ -1,6 +1,6 @@
 //! A console that is killed while it executes an action.
 
-use posthaste_testkit::{eventually, number};
+use posthaste_testkit::{Sql as _, eventually, number};
 
 use super::{client, console};
 use crate::stage::{self, BOUND, Stage};
@@ -14,12 +14,12 @@ async fn bulk_actions_of_a_killed_console_are_finished_without_double_counting()
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let (observer, holds) = (database.client().await?, database.client().await?);
     for statement in CANCELLED.split(';') {
-        observer.batch_execute(statement).await?;
+        observer.run(statement).await?;
     }
     let hold = "BEGIN; SELECT FROM posthaste.dead WHERE id = (
                   SELECT id FROM posthaste.dead ORDER BY died_at, id OFFSET 2500 LIMIT 1
                 ) FOR UPDATE";
-    holds.batch_execute(hold).await?;
+    holds.run(hold).await?;
     let (mut first, url) = console(&stage, &database, &["--operate"]).await?;
     let begin = client()?
         .post(format!("{url}/bulk"))
@@ -39,10 +39,10 @@ async fn bulk_actions_of_a_killed_console_are_finished_without_double_counting()
     };
     eventually(BOUND, "it is in the middle of a batch", is_at_it).await?;
     first.kill()?;
-    holds.batch_execute("ROLLBACK").await?;
+    holds.run("ROLLBACK").await?;
     // As if the lease of the action had expired.
     let later = "UPDATE posthaste.bulk_action SET driven_until = now() - interval '1 s'";
-    observer.batch_execute(later).await?;
+    observer.run(later).await?;
     let (mut second, _) = console(&stage, &database, &["--operate"]).await?;
     let ended = "SELECT count(*) FROM posthaste.bulk_action
                   WHERE state = 'finished' AND jobs = 5000";

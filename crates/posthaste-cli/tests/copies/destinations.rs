@@ -2,7 +2,9 @@
 
 use anyhow::ensure;
 use posthaste_testkit::receivers::{Receiver, Redis, are_here};
-use posthaste_testkit::{Child, PgServer, PgVersion, TestDb, connect, eventually, number};
+use posthaste_testkit::{
+    Child, PgServer, PgVersion, Sql as _, TestDb, connect, eventually, number,
+};
 use serde_json::Value;
 use tokio_postgres::Client;
 
@@ -91,7 +93,7 @@ async fn relays_and_syncs_of_an_unadopted_copy_send_nothing() -> anyhow::Result<
     let database = TestDb::empty(&server).await?;
     stage.run_on(&database, &["migrate"]).await?.good()?;
     let client = database.client().await?;
-    client.batch_execute(PAGES).await?;
+    client.run(PAGES).await?;
     let to = Destinations {
         redis: Redis::start(&[("appendonly", "yes")])?,
         index: elsewhere.client().await?,
@@ -109,19 +111,19 @@ async fn relays_and_syncs_of_an_unadopted_copy_send_nothing() -> anyhow::Result<
         .good()?;
     let original = Pair::start(&stage, database.url())?;
     client
-        .batch_execute("SELECT posthaste.enqueue('first', queue => 'mail')")
+        .run("SELECT posthaste.enqueue('first', queue => 'mail')")
         .await?;
     eventually(BOUND, "the original sends and indexes", async || {
         Ok(to.sent()? == ["first"] && to.titled("page").await? == 9)
     })
     .await?;
     original.stop().await?;
-    client.batch_execute(WAITING).await?;
+    client.run(WAITING).await?;
 
     let copy = tokio::task::block_in_place(|| server.start_backup(&[]))?;
     let url = copy.url(database.name());
     let there = connect(&url).await?;
-    there.batch_execute(ADDED).await?;
+    there.run(ADDED).await?;
     let mut copied = Pair::start(&stage, &url)?;
     for one in &mut copied.0 {
         let root = served(one).await?;

@@ -1,6 +1,6 @@
 //! Missing rights of the doctor's user, and holders that are hidden from it.
 
-use posthaste_testkit::{PgServer, PgVersion, TestDb};
+use posthaste_testkit::{PgServer, PgVersion, Sql as _, TestDb};
 
 use super::ask;
 use crate::stage::{self, Stage};
@@ -16,7 +16,7 @@ async fn missing_rights_are_reported_without_guesses() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let (_server, db, client) = stage::with_roles(&stage).await?;
     client
-        .batch_execute(
+        .run(
             "SELECT posthaste.check_identity(); CREATE ROLE nobody_special LOGIN;
              CREATE ROLE lone LOGIN; GRANT USAGE ON SCHEMA posthaste TO lone;
              GRANT SELECT ON ALL TABLES IN SCHEMA posthaste TO lone",
@@ -30,7 +30,7 @@ async fn missing_rights_are_reported_without_guesses() -> anyhow::Result<()> {
     }
     let nobody = url_of(&db, "nobody_special");
     client
-        .batch_execute("GRANT posthaste_producer TO nobody_special")
+        .run("GRANT posthaste_producer TO nobody_special")
         .await?;
     let report = ask(&stage, &nobody).await?;
     report.finds("hint", "rights.partial");
@@ -41,7 +41,7 @@ async fn missing_rights_are_reported_without_guesses() -> anyhow::Result<()> {
         report.text
     );
     client
-        .batch_execute("GRANT posthaste_worker TO nobody_special")
+        .run("GRANT posthaste_worker TO nobody_special")
         .await?;
     let report = ask(&stage, &nobody).await?;
     report.finds("hint", "worker.idle");
@@ -60,11 +60,9 @@ async fn transactions_started_before_a_clock_step_are_reported_once() -> anyhow:
     stage.run_with_url(db.url(), &["migrate"]).await?.good()?;
     server.turn_clock(5_000)?;
     let (holder, other) = (db.client().await?, db.client().await?);
-    holder
-        .batch_execute("BEGIN; SELECT posthaste.enqueue('x')")
-        .await?;
+    holder.run("BEGIN; SELECT posthaste.enqueue('x')").await?;
     other
-        .batch_execute("BEGIN; SELECT posthaste.enqueue('x'); PREPARE TRANSACTION 'forgotten'")
+        .run("BEGIN; SELECT posthaste.enqueue('x'); PREPARE TRANSACTION 'forgotten'")
         .await?;
     server.turn_clock(0)?;
     let output = stage

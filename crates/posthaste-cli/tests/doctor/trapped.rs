@@ -1,6 +1,6 @@
 //! Commands that a superuser runs where all users may create objects in `public`, and one has.
 
-use posthaste_testkit::{PgServer, PgVersion, TestDb, connect};
+use posthaste_testkit::{PgServer, PgVersion, Sql as _, TestDb, connect};
 use tokio_postgres::Client;
 
 use super::ask;
@@ -11,7 +11,7 @@ const TRAPS: &str = include_str!("../../../posthaste/tests/exact/traps.sql");
 
 async fn are_untouched(client: &Client, by: &[&str]) -> anyhow::Result<()> {
     let called = "SELECT is_called FROM public.trapped";
-    let called: bool = client.query_one(called, &[]).await?.get(0);
+    let called: bool = client.one(called).await?;
     anyhow::ensure!(!called, "{by:?} fell into one");
     Ok(())
 }
@@ -30,13 +30,13 @@ async fn doctor_reports_world_writable_schemas_and_calls_nothing_in_them() -> an
                 .has("hint", "server.open_schema")
         );
         client
-            .batch_execute("GRANT CREATE ON SCHEMA public TO PUBLIC")
+            .run("GRANT CREATE ON SCHEMA public TO PUBLIC")
             .await?;
-        client.batch_execute(TRAPS).await?;
+        client.run(TRAPS).await?;
         // With a waiting lock the doctor also reads its holder.
         let holder = db.client().await?;
         holder
-            .batch_execute("BEGIN; INSERT INTO posthaste.job (name) VALUES ('x')")
+            .run("BEGIN; INSERT INTO posthaste.job (name) VALUES ('x')")
             .await?;
         let report = ask(&stage, db.url()).await?;
         report.finds("hint", "server.open_schema");
@@ -68,7 +68,7 @@ async fn commands_never_call_functions_in_public() -> anyhow::Result<()> {
         let db = TestDb::empty(PgServer::shared(version)?).await?;
         let mut client = connect(db.url()).await?;
         posthaste::migrate(&mut client).await?;
-        client.batch_execute(PAGES).await?;
+        client.run(PAGES).await?;
         // Operators of another user over a domain match exactly too.
         let over_a_domain = "CREATE FUNCTION public.judge_short(public.short, public.short)
               RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN
@@ -76,7 +76,7 @@ async fn commands_never_call_functions_in_public() -> anyhow::Result<()> {
             CREATE OPERATOR public.>= (LEFTARG = public.short, RIGHTARG = public.short,
               FUNCTION = public.judge_short)";
         client
-            .batch_execute(&format!(
+            .run(&format!(
                 "GRANT CREATE ON SCHEMA public TO PUBLIC; {TRAPS}; {over_a_domain};
                  SELECT posthaste.enqueue('n', queue => 'a')"
             ))

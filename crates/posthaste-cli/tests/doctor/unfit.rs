@@ -1,6 +1,6 @@
 //! Databases in which no worker should run, or none can.
 
-use posthaste_testkit::{PgServer, PgVersion, connect, eventually};
+use posthaste_testkit::{PgServer, PgVersion, Sql as _, connect, eventually};
 
 use super::ask;
 use crate::stage::{self, Stage};
@@ -11,14 +11,14 @@ async fn doctor_reports_one_finding_for_an_unadopted_copy() -> anyhow::Result<()
     let stage = Stage::new()?;
     let (server, db, client) = stage::with_roles(&stage).await?;
     client
-        .batch_execute(
+        .run(
             "INSERT INTO posthaste.worker (name) VALUES ('w');
              INSERT INTO posthaste.leader (worker, until) VALUES (1, 'infinity');
              SELECT posthaste.enqueue('x')",
         )
         .await?;
     let claim = "SELECT posthaste.claim('default', '{0}', 1, gen_random_uuid(), 1, 1000)";
-    client.batch_execute(claim).await?;
+    client.run(claim).await?;
     drop(client);
     let admin = connect(&server.url("postgres")).await?;
     let copy = format!("CREATE DATABASE its_copy TEMPLATE {}", db.name());
@@ -39,7 +39,7 @@ async fn doctor_reports_missing_functions_that_workers_need() -> anyhow::Result<
     let (server, db, _) = stage::somebody_who_looks(&stage).await?;
     let client = db.client().await?;
     client
-        .batch_execute(
+        .run(
             "CREATE ROLE runner LOGIN; GRANT posthaste_worker TO runner;
              REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA posthaste
                FROM PUBLIC, posthaste_worker, posthaste_producer, posthaste_observer",
@@ -72,7 +72,7 @@ async fn doctor_reports_missing_functions_that_workers_need() -> anyhow::Result<
     let status = stage.run_with_url(&as_looker, &["status"]).await?;
     status.good()?;
     let enqueue = "SET ROLE posthaste_producer; SELECT posthaste.enqueue('x')";
-    Ok(client.batch_execute(enqueue).await?)
+    client.run(enqueue).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -81,7 +81,7 @@ async fn doctor_hints_at_sql_ascii_databases() -> anyhow::Result<()> {
     let server = PgServer::start(PgVersion::any(), &[])?;
     let admin = connect(&server.url("postgres")).await?;
     let create = "CREATE DATABASE bytes TEMPLATE template0 ENCODING 'SQL_ASCII' LOCALE 'C'";
-    admin.batch_execute(create).await?;
+    admin.run(create).await?;
     ask(&stage, &server.url("bytes"))
         .await?
         .finds("hint", "server.encoding");
@@ -95,7 +95,7 @@ async fn doctor_distinguishes_an_older_schema_from_a_missing_one() -> anyhow::Re
     let db = stage::database().await?;
     let older = "UPDATE posthaste.migration SET version = '0.0.0', checksum = 'x'
                   WHERE name = 'functions'";
-    db.client().await?.batch_execute(older).await?;
+    db.client().await?.run(older).await?;
     let report = ask(&stage, db.url()).await?;
     report.finds("error", "schema.mismatch");
     assert!(
@@ -116,7 +116,7 @@ async fn doctor_names_the_detected_platform() -> anyhow::Result<()> {
     let (server, db, client) = stage::with_roles(&stage).await?;
     let report = ask(&stage, db.url()).await?;
     assert!(!report.has("hint", "server.platform"), "{}", report.text);
-    client.batch_execute("CREATE ROLE rdsadmin").await?;
+    client.run("CREATE ROLE rdsadmin").await?;
     let report = ask(&stage, &server.url(db.name())).await?;
     report.finds("hint", "server.platform");
     assert!(report.text.contains("Amazon RDS"), "{}", report.text);

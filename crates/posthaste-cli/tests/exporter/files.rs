@@ -5,7 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, ensure};
-use posthaste_testkit::ran;
+use posthaste_testkit::{Sql as _, ran};
 use serde_json::Value;
 
 use super::{exporter, got, served};
@@ -53,7 +53,7 @@ async fn every_metric_of_the_rules_and_dashboards_is_exported() -> anyhow::Resul
     )?;
     let client = database.client().await?;
     client
-        .batch_execute(
+        .run(
             "CREATE TABLE page (id bigint PRIMARY KEY, title text);
              SELECT posthaste.sync_table('page');
              SELECT posthaste.enqueue('ok'), posthaste.enqueue('ok', queue => 'audit')",

@@ -8,8 +8,8 @@ use anyhow::Context as _;
 use axum::Router;
 use axum::extract::State;
 use axum::routing::post;
-use posthaste_testkit::eventually;
 use posthaste_testkit::receivers::{self, Alertmanager, Prometheus, Receiver};
+use posthaste_testkit::{Sql as _, eventually};
 use serde_json::Value;
 use tokio::sync::mpsc;
 
@@ -101,12 +101,12 @@ async fn two_exporters_raise_one_alert_that_survives_one_of_them() -> anyhow::Re
     let alert =
         |status: &str, id: &str| [status, "PosthasteWarning", id, "mail"].map(str::to_owned);
     let jobs = "SELECT posthaste.enqueue('fails', queue => 'mail', max_attempts => 1)";
-    client.batch_execute(jobs).await?;
+    client.run(jobs).await?;
     assert_eq!(next(&mut heard).await?, [alert("firing", "jobs.dead")]);
     let jobs = "SELECT posthaste.enqueue('fails', queue => 'mail',
                        scheduled_at => now() - interval '2 s',
                        expires_at => now() - interval '1 s')";
-    client.batch_execute(jobs).await?;
+    client.run(jobs).await?;
     assert_eq!(next(&mut heard).await?, [alert("firing", "jobs.expired")]);
 
     // The alert continues, without a second message, after one exporter has ended.
@@ -117,10 +117,10 @@ async fn two_exporters_raise_one_alert_that_survives_one_of_them() -> anyhow::Re
     })
     .await?;
     client
-        .batch_execute("DELETE FROM posthaste.dead WHERE state = 'dead'")
+        .run("DELETE FROM posthaste.dead WHERE state = 'dead'")
         .await?;
     assert_eq!(next(&mut heard).await?, [alert("resolved", "jobs.dead")]);
-    client.batch_execute("DELETE FROM posthaste.dead").await?;
+    client.run("DELETE FROM posthaste.dead").await?;
     assert_eq!(next(&mut heard).await?, [alert("resolved", "jobs.expired")]);
     Ok(())
 }

@@ -3,7 +3,7 @@
 use axum::Router;
 use axum::http::StatusCode;
 use axum::routing::post;
-use posthaste_testkit::{eventually, number};
+use posthaste_testkit::{Sql as _, eventually, number};
 
 use super::{exporter, got, served, value};
 use crate::stage::{self, BOUND, Stage};
@@ -39,7 +39,7 @@ async fn rejected_messages_are_counted_by_reason() -> anyhow::Result<()> {
     stage.write("posthaste.toml", &routes)?;
     let mut relay = stage.spawn_on(&database, &["relay", "run"])?;
     relay.error_line("Ctrl-C stops", BOUND).await?;
-    database.client().await?.batch_execute(&enqueue).await?;
+    database.client().await?.run(&enqueue).await?;
     let (_exporter, root) = exporter(&stage, &database).await?;
     let worker = "SELECT max(id) FROM posthaste.worker";
     let worker = number(&database.client().await?, worker).await?;
@@ -80,14 +80,14 @@ async fn sync_documents_are_counted_by_tag_and_reason() -> anyhow::Result<()> {
     )?;
     let client = database.client().await?;
     let table = "CREATE TABLE page (id bigint PRIMARY KEY, title text)";
-    client.batch_execute(table).await?;
+    client.run(table).await?;
     let install = ["sync", "install"];
     stage.run_on(&database, &install).await?.good()?;
     let mut sync = stage.spawn_on(&database, &["sync", "run", "--listen", "127.0.0.1:0"])?;
     let root = served(&mut sync).await?;
     let insert = "SET posthaste.tag = 'api.create';
                   INSERT INTO page SELECT n, 'page' FROM generate_series(1, 3) n";
-    client.batch_execute(insert).await?;
+    client.run(insert).await?;
     let done = "posthaste_sync_documents_total{queue=\"sync.pages\",tag=\"api.create\",\
                 outcome=\"done\",reason=\"equal\"}";
     eventually(BOUND, "all are seen to be there", async || {

@@ -1,6 +1,6 @@
 //! Segments that cannot be sealed or emptied are counted by their holders.
 
-use posthaste_testkit::{Child, eventually};
+use posthaste_testkit::{Child, Sql as _, eventually};
 
 use super::{got, served, value};
 use crate::stage::{self, BOUND, Stage};
@@ -31,14 +31,14 @@ async fn segments_held_by_a_transaction_or_lock_are_counted_until_it_ends() -> a
     let client = database.client().await?;
     let open = writer.transaction().await?;
     let enqueue = "SELECT posthaste.enqueue('ok')";
-    open.batch_execute(enqueue).await?;
+    open.run(enqueue).await?;
     are("what is not full is held by nobody", [1.0, 0.0, 0.0, 0.0]).await?;
-    client.batch_execute("SELECT posthaste.rotate(0)").await?;
+    client.run("SELECT posthaste.rotate(0)").await?;
     are("the transaction holds it", [2.0, 0.0, 1.0, 0.0]).await?;
     let dump = reader.transaction().await?;
     let tables = "LOCK TABLE posthaste.ready_0, posthaste.ready_1, posthaste.ready_2,
                   posthaste.ready_3 IN ACCESS SHARE MODE";
-    dump.batch_execute(tables).await?;
+    dump.run(tables).await?;
     open.commit().await?;
     let mut worker = stage.spawn_on(&database, &["work", "--exec", "ok=true"])?;
     are("the lock keeps it from being emptied", [2.0, 1.0, 0.0, 1.0]).await?;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use posthaste_testkit::{Child, eventually, number};
+use posthaste_testkit::{Child, Sql as _, eventually, number};
 
 use super::{done, put, script, work};
 use crate::stage::{self, BOUND, Stage};
@@ -79,7 +79,7 @@ async fn rolling_deploys_log_once_per_unknown_job_name() -> anyhow::Result<()> {
     let client = database.client().await?;
     let enqueue = "SELECT count(posthaste.enqueue('new.' || i % 2, '{}'))
                    FROM generate_series(1, 400) AS i";
-    client.execute(enqueue, &[]).await?;
+    client.run(enqueue).await?;
     let mut worker = work(&stage, &database, &["--exec", "x=true"], &[]).await?;
     let waiting = "SELECT count(*) FROM posthaste.job WHERE last_error LIKE '%no handler%'";
     eventually(BOUND, "all wait", async || {

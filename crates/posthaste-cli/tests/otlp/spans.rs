@@ -4,6 +4,7 @@ use axum::Router;
 use axum::body::Bytes;
 use axum::routing::post;
 use opentelemetry_proto::tonic::trace::v1::{Span, span::SpanKind, status::StatusCode};
+use posthaste_testkit::Sql as _;
 
 use super::{Collector, PARENT, named, spawn};
 use crate::stage::{self, BOUND, Stage};
@@ -45,7 +46,7 @@ async fn relay_spans_have_bounded_links_and_no_payload() -> anyhow::Result<()> {
         "SELECT posthaste.enqueue('a', '{{\"iban\": \"geheim\"}}', queue => 'lines',
                                   trace => '{PARENT}') FROM generate_series(1, 60)"
     );
-    client.batch_execute(&enqueue).await?;
+    client.run(&enqueue).await?;
     let endpoint = [("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url.as_str())];
     let mut relay = spawn(&stage, &database, &["relay", "run"], &endpoint)?;
     let (mut sent, mut most) = (0, 0);
@@ -70,7 +71,7 @@ async fn relay_spans_have_bounded_links_and_no_payload() -> anyhow::Result<()> {
     assert!(most > 32, "no batch was large enough to tell: {most}");
 
     let bad = "SELECT posthaste.enqueue('a', '{\"what\": \"bad geheim\"}', queue => 'hooks')";
-    client.batch_execute(bad).await?;
+    client.run(bad).await?;
     let span = span_of(&collector, "send hooks").await?;
     let attributes = named(&span.attributes);
     let of = |key: &str| attributes.get(key).map(String::as_str);
@@ -90,7 +91,7 @@ async fn sync_passes_are_spans_with_results_and_links() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let (client, collector) = (database.client().await?, Collector::start().await?);
     let table = "CREATE TABLE page (id bigint PRIMARY KEY, title text NOT NULL)";
-    client.batch_execute(table).await?;
+    client.run(table).await?;
     let file = "[sync.page]\nindex = 'postgres:'\nperiod = '1s'\ndelay = '0s'\n";
     stage.write("posthaste.toml", file)?;
     let environment = [
@@ -104,9 +105,7 @@ async fn sync_passes_are_spans_with_results_and_links() -> anyhow::Result<()> {
     let mut sync = spawn(&stage, &database, &["sync", "run"], &environment)?;
     sync.error_line("Ctrl-C stops", BOUND).await?;
     client
-        .batch_execute(
-            "INSERT INTO page (id, title) SELECT g, 'geheim' FROM generate_series(1, 3) g",
-        )
+        .run("INSERT INTO page (id, title) SELECT g, 'geheim' FROM generate_series(1, 3) g")
         .await?;
     let (mut written, mut done) = (0, 0);
     while written < 3 || done < 3 {

@@ -4,7 +4,7 @@
 use axum::Router;
 use axum::http::StatusCode;
 use axum::routing::post;
-use posthaste_testkit::number;
+use posthaste_testkit::{Sql as _, number};
 
 use super::{LINES, enqueue, relay};
 use crate::stage::{self, BOUND, Stage};
@@ -25,7 +25,7 @@ async fn previews_match_sent_messages_byte_for_byte() -> anyhow::Result<()> {
           ('number', '8812');
         INSERT INTO posthaste.outbox (type, table_name, table_id) VALUES ('row', 'orders', '4711');
         SELECT posthaste.enqueue('call', '{"n": 1}', queue => 'a')"#;
-    client.batch_execute(rows).await?;
+    client.run(rows).await?;
     let dry = ["relay", "preview"];
     let shown = stage.run_on(&database, &dry).await?.good()?;
     let sent = stage
@@ -61,7 +61,7 @@ async fn previews_show_rejections_with_reasons() -> anyhow::Result<()> {
         receiver_queue = \"{kwargs.queue}\"\n";
     stage.write("posthaste.toml", route)?;
     let rows = r#"SELECT posthaste.enqueue('n', '{"queue": "a:b"}', queue => 'a')"#;
-    client.batch_execute(rows).await?;
+    client.run(rows).await?;
     let dry = ["relay", "preview"];
     let shown = stage.run_on(&database, &dry).await?.good()?;
     let why = "\"error\":\"a BullMQ queue needs a name without a colon\"";
@@ -75,7 +75,7 @@ async fn routes_without_jobs_name_the_queues_that_have_some() -> anyhow::Result<
     let client = database.client().await?;
     stage.write("posthaste.toml", LINES)?;
     let staged = "INSERT INTO posthaste.staged_jobs (job_name, job_args) VALUES ('m', '[1]')";
-    client.batch_execute(staged).await?;
+    client.run(staged).await?;
     let why = "route audit: queue a is empty and no pattern in posthaste.route maps to it, \
         while 1 job waits in queue default";
     let preview = stage.run_on(&database, &["relay", "preview"]).await?;
@@ -89,8 +89,8 @@ async fn routes_without_jobs_name_the_queues_that_have_some() -> anyhow::Result<
     running.terminate()?;
     assert!(running.exit(BOUND).await?.success());
     let led = "INSERT INTO posthaste.route (pattern, queue) VALUES ('m*', 'a')";
-    client.batch_execute(led).await?;
-    client.batch_execute(staged).await?;
+    client.run(led).await?;
+    client.run(staged).await?;
     let output = stage.run_on(&database, &["relay", "run", "--once"]).await?;
     assert!(!output.err.contains("default"), "{}", output.err);
     assert!(output.good()?.ends_with("audit: 1 sent"));
@@ -153,7 +153,7 @@ async fn once_does_not_wait_for_ordered_jobs_after_a_scheduled_one() -> anyhow::
         SELECT posthaste.enqueue('n', queue => 'a', ordering_key => 'free',
           scheduled_at => now() + interval '1 day');
         SELECT posthaste.enqueue('n', queue => 'a', ordering_key => 'free')";
-    client.batch_execute(jobs).await?;
+    client.run(jobs).await?;
     let output = stage.run_on(&database, &["relay", "run", "--once"]).await?;
     let output = output.good()?;
     let mut lines = output.lines().rev();

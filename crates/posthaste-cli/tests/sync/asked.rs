@@ -1,7 +1,7 @@
 //! Options that select documents: time windows, progress, and audits that no single row or id
 //! stops.
 
-use posthaste_testkit::{eventually, number};
+use posthaste_testkit::{Sql as _, eventually, number};
 use serde_json::Value;
 
 use super::{TABLE, good, with_one_document, with_pages};
@@ -13,7 +13,7 @@ async fn reindexing_a_time_window_covers_its_rows_and_reports_the_remainder() ->
     let (stage, database, client) = with_pages("postgres:").await?;
     with_one_document(&stage, &database, &client).await?;
     client
-        .batch_execute(
+        .run(
             "ALTER TABLE page DISABLE TRIGGER USER; UPDATE page \
              SET edited_at = timestamptz '2001-01-01 00:00 UTC' + id * interval '1 day'; ALTER \
              TABLE page ENABLE TRIGGER USER",
@@ -62,15 +62,13 @@ async fn unmakeable_rows_and_invalid_ids_do_not_stop_an_audit() -> anyhow::Resul
         "20 rows, 19 documents, 19 missing, 1 unreadable; 19 repaired, the others DIFFER";
     assert!(repair.out.contains(expected), "{repair:?}");
     client
-        .batch_execute("UPDATE posthaste.search SET id = 'abc' WHERE id = '3'")
+        .run("UPDATE posthaste.search SET id = 'abc' WHERE id = '3'")
         .await?;
     let audit = stage.run_on(&database, &["sync", "audit"]).await?;
     assert_eq!(audit.code, Some(3), "{audit:?}");
     let expected = "1 missing, 1 orphaned, 1 unreadable; they DIFFER";
     assert!(audit.out.contains(expected), "{audit:?}");
-    client
-        .batch_execute("DELETE FROM page WHERE id = 7")
-        .await?;
+    client.run("DELETE FROM page WHERE id = 7").await?;
     let repair = good(&stage, &database, &["sync", "audit", "--repair"]).await?;
     assert!(
         repair.contains("1 missing, 1 orphaned; all repaired, equal now"),
@@ -139,7 +137,7 @@ async fn reindexes_are_shown_paused_and_cancelled() -> anyhow::Result<()> {
     assert_eq!(number(&client, tagged).await?, 7);
     // Re-indexes are paused; changes are synced.
     client
-        .batch_execute("INSERT INTO page (title) VALUES ('beside')")
+        .run("INSERT INTO page (title) VALUES ('beside')")
         .await?;
     let status: Value = serde_json::from_str(&ours(&["status", "--json"]).await?)?;
     assert_eq!(
@@ -190,7 +188,7 @@ async fn reindexes_are_shown_paused_and_cancelled() -> anyhow::Result<()> {
 async fn a_negated_column_can_hide_unpublished_rows() -> anyhow::Result<()> {
     let (stage, database, client) = with_pages("postgres:").await?;
     client
-        .batch_execute(
+        .run(
             "ALTER TABLE page ADD published boolean NOT NULL DEFAULT true;
              ALTER TABLE page ADD hidden boolean GENERATED ALWAYS AS (NOT published) STORED",
         )
@@ -205,10 +203,10 @@ async fn a_negated_column_can_hide_unpublished_rows() -> anyhow::Result<()> {
     };
     assert_eq!(audited().await?, "pages: 20 rows, 20 documents; equal");
     let hide = "UPDATE page SET published = false WHERE id <= 5";
-    client.batch_execute(hide).await?;
+    client.run(hide).await?;
     assert_eq!(audited().await?, "pages: 15 rows, 15 documents; equal");
     let show = "UPDATE page SET published = true WHERE id = 1";
-    client.batch_execute(show).await?;
+    client.run(show).await?;
     assert_eq!(audited().await?, "pages: 16 rows, 16 documents; equal");
     Ok(())
 }
@@ -218,7 +216,7 @@ async fn a_negated_column_can_hide_unpublished_rows() -> anyhow::Result<()> {
 async fn tables_with_a_column_named_t_can_be_synced() -> anyhow::Result<()> {
     let (stage, database, client) = with_pages("postgres:").await?;
     let rename = "ALTER TABLE page RENAME title TO t";
-    client.batch_execute(rename).await?;
+    client.run(rename).await?;
     stage.write(
         "posthaste.toml",
         "[sync.pages]\ntable = 'page'\nindex = 'postgres:'\n",
@@ -233,7 +231,7 @@ async fn tables_with_a_column_named_t_can_be_synced() -> anyhow::Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn dropped_tables_are_named_by_every_command() -> anyhow::Result<()> {
     let (stage, database, client) = with_pages("postgres:").await?;
-    client.batch_execute("DROP TABLE page").await?;
+    client.run("DROP TABLE page").await?;
     let gone = "the table of sync pages was dropped";
     let audit = stage.run_on(&database, &["sync", "audit"]).await?;
     assert!(audit.failure()?.contains(gone));
@@ -243,7 +241,7 @@ async fn dropped_tables_are_named_by_every_command() -> anyhow::Result<()> {
         "{doctor:?}"
     );
     client
-        .batch_execute("SELECT posthaste.sync('pages', '1', delay => '0')")
+        .run("SELECT posthaste.sync('pages', '1', delay => '0')")
         .await?;
     let _sync = stage.spawn_on(&database, &["sync", "run"])?;
     eventually(BOUND, "its jobs say so", async || {

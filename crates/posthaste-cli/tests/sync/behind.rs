@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use anyhow::ensure;
 use posthaste_testkit::receivers::{OpenSearch, Receiver, are_here};
-use posthaste_testkit::{eventually, number, unique};
+use posthaste_testkit::{Sql as _, eventually, number, unique};
 use serde_json::{Value, json};
 use tokio_postgres::Client;
 
@@ -16,7 +16,7 @@ use crate::stage::BOUND;
 async fn searches_fill_their_limit_despite_deleted_matches() -> anyhow::Result<()> {
     let (stage, database, client) = with_pages("postgres:").await?;
     client
-        .batch_execute(
+        .run(
             "INSERT INTO page (title) SELECT 'haste' FROM generate_series(1, 30);
              INSERT INTO page (title, body) SELECT 'haste', repeat('haste ', 50)
                FROM generate_series(1, 10)",
@@ -32,9 +32,7 @@ async fn searches_fill_their_limit_despite_deleted_matches() -> anyhow::Result<(
     };
     let best = ids("10").await?;
     assert!(best.iter().all(|id| *id > 50), "{best:?}");
-    client
-        .batch_execute("DELETE FROM page WHERE id > 50")
-        .await?;
+    client.run("DELETE FROM page WHERE id > 50").await?;
     assert_eq!(ids("10").await?.len(), 10);
     // All rows, each once.
     let mut all = ids("100").await?;
@@ -111,7 +109,7 @@ async fn index_failures_are_shown_with_time_and_reason() -> anyhow::Result<()> {
 /// seconds old.
 async fn change_pages(client: &Client) -> anyhow::Result<SystemTime> {
     client
-        .batch_execute("UPDATE page SET body = 'other' WHERE id <= 5")
+        .run("UPDATE page SET body = 'other' WHERE id <= 5")
         .await?;
     let sql = "SELECT clock_timestamp() + interval '3 s'";
     Ok(client.query_one(sql, &[]).await?.get(0))
@@ -120,7 +118,7 @@ async fn change_pages(client: &Client) -> anyhow::Result<SystemTime> {
 /// Whether this time has passed. Reading the status is slow, and it shows no such age before.
 async fn is_past(client: &Client, moment: SystemTime) -> anyhow::Result<bool> {
     let sql = "SELECT clock_timestamp() > $1";
-    Ok(client.query_one(sql, &[&moment]).await?.get(0))
+    client.one_with(sql, &[&moment]).await
 }
 
 /// A server whose disk is nearly full accepts deletions only. It lifts the block once there is
@@ -191,7 +189,7 @@ async fn content_audits_find_changes_that_bypassed_triggers() -> anyhow::Result<
     let (stage, database, client) = with_pages("tantivy:index").await?;
     good(&stage, &database, &["sync", "run", "--once"]).await?;
     client
-        .batch_execute(
+        .run(
             "ALTER TABLE page DISABLE TRIGGER USER; UPDATE page SET body = 'past' WHERE id = 7;
              ALTER TABLE page ENABLE TRIGGER USER",
         )
@@ -231,7 +229,7 @@ async fn a_second_sync_does_not_affect_the_first() -> anyhow::Result<()> {
     let ours = async |arguments: &[&str]| good(&stage, &database, arguments).await;
     ours(&["sync", "install"]).await?;
     client
-        .batch_execute("INSERT INTO page (title) VALUES ('both')")
+        .run("INSERT INTO page (title) VALUES ('both')")
         .await?;
     ours(&["sync", "run", "--once"]).await?;
     for table in ["pages", "titles"] {
@@ -248,7 +246,7 @@ async fn a_second_sync_does_not_affect_the_first() -> anyhow::Result<()> {
     let finding = "Sync pages: triggers are missing";
     assert!(!doctor().await?.out.contains("sync.triggers"));
     client
-        .batch_execute(
+        .run(
             "CREATE OR REPLACE TRIGGER posthaste_update_pages AFTER UPDATE ON page
                REFERENCING NEW TABLE AS fresh FOR EACH STATEMENT
                EXECUTE FUNCTION posthaste.sync_update_titles()",
@@ -261,11 +259,11 @@ async fn a_second_sync_does_not_affect_the_first() -> anyhow::Result<()> {
     );
     ours(&["sync", "install"]).await?;
     client
-        .batch_execute("SELECT posthaste.unsync_table('titles')")
+        .run("SELECT posthaste.unsync_table('titles')")
         .await?;
     assert!(!doctor().await?.out.contains("sync.triggers"));
     client
-        .batch_execute("UPDATE page SET body = 'still' WHERE id = 3")
+        .run("UPDATE page SET body = 'still' WHERE id = 3")
         .await?;
     ours(&["sync", "run", "--once", "pages"]).await?;
     assert_eq!(
@@ -292,7 +290,7 @@ async fn ids_may_contain_commas() -> anyhow::Result<()> {
 async fn partitions_without_triggers_are_reported_until_reinstalled() -> anyhow::Result<()> {
     let (stage, database, client) = with_pages("postgres:").await?;
     client
-        .batch_execute(
+        .run(
             "SELECT posthaste.unsync_table('pages'); DROP TABLE page;
              CREATE TABLE page (id bigint PRIMARY KEY, title text, body text,
                gone boolean NOT NULL DEFAULT false) PARTITION BY RANGE (id);
@@ -318,10 +316,10 @@ async fn partitions_without_triggers_are_reported_until_reinstalled() -> anyhow:
             "page_0",
         ),
     ] {
-        client.batch_execute(done).await?;
+        client.run(done).await?;
         assert!(named(part).await?, "{part}");
         match undone {
-            Some(undone) => client.batch_execute(undone).await?,
+            Some(undone) => client.run(undone).await?,
             None => drop(good(&stage, &database, &["sync", "install"]).await?),
         }
         let output = stage.run_on(&database, &["doctor"]).await?.out;
@@ -330,13 +328,11 @@ async fn partitions_without_triggers_are_reported_until_reinstalled() -> anyhow:
     // Rows that were inserted without triggers are found, and so are those that were dropped with
     // their partition.
     client
-        .batch_execute(
-            "INSERT INTO page (id, title) SELECT n, 'page ' || n FROM generate_series(95, 105) n",
-        )
+        .run("INSERT INTO page (id, title) SELECT n, 'page ' || n FROM generate_series(95, 105) n")
         .await?;
     good(&stage, &database, &["sync", "run", "--once"]).await?;
     client
-        .batch_execute(
+        .run(
             "ALTER TABLE page DETACH PARTITION page_1; DROP TABLE page_1;
              CREATE TABLE page_2 (LIKE page INCLUDING DEFAULTS);
              INSERT INTO page_2 (id, title) VALUES (201, 'unseen');

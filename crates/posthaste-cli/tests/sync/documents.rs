@@ -1,6 +1,6 @@
 //! Documents get new settings: programs with the old file stop, and none of their documents remain.
 
-use posthaste_testkit::{eventually, number};
+use posthaste_testkit::{Sql as _, eventually, number};
 
 use super::{TABLE, good, with_pages};
 use crate::stage::BOUND;
@@ -21,7 +21,7 @@ async fn syncs_with_an_outdated_file_write_nothing_after_a_new_install() -> anyh
     assert!(early.failure()?.contains("'posthaste sync install'"));
     good(&stage, &database, &["sync", "install"]).await?;
     client
-        .batch_execute("UPDATE page SET title = 'changed' WHERE id = 1")
+        .run("UPDATE page SET title = 'changed' WHERE id = 1")
         .await?;
     eventually(
         BOUND,
@@ -49,9 +49,7 @@ async fn syncs_with_an_outdated_file_write_nothing_after_a_new_install() -> anyh
 async fn install_names_columns_the_index_cannot_store() -> anyhow::Result<()> {
     // No request is sent there.
     let (stage, database, client) = with_pages("http://127.0.0.1:9/pages").await?;
-    client
-        .batch_execute("ALTER TABLE page ADD \"_id\" bigint")
-        .await?;
+    client.run("ALTER TABLE page ADD \"_id\" bigint").await?;
     let index = "index = 'http://127.0.0.1:9/pages'\n";
     let all = TABLE.replace("document =", "# document =");
     stage.write("posthaste.toml", &format!("{all}{index}"))?;

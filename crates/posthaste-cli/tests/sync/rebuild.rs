@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use posthaste_sync::ElasticClient;
 use posthaste_testkit::receivers::{self, OpenSearch, Receiver};
-use posthaste_testkit::{TestDb, eventually, number, ran};
+use posthaste_testkit::{Sql as _, TestDb, eventually, number, ran};
 use serde_json::Value;
 use tokio_postgres::Client;
 
@@ -36,7 +36,7 @@ async fn setup(test: &str, alias: &'static str, rows: u32) -> anyhow::Result<Opt
         "INSERT INTO page (title, body)
          SELECT 'page ' || n, 'words' FROM generate_series(21, {rows}) n"
     );
-    client.batch_execute(&rows).await?;
+    client.run(&rows).await?;
     good(&stage, &database, &["sync", "reindex", "pages", "--all"]).await?;
     good(&stage, &database, &["sync", "run", "--once"]).await?;
     let setup = Setup {
@@ -112,7 +112,7 @@ async fn rebuilds_survive_kills_under_live_writes() -> anyhow::Result<()> {
                  FROM page WHERE id % 2111 = {rounds} % 2111;
                  INSERT INTO page (title) SELECT 'Häuser {rounds}' FROM generate_series(1, 3)"
             );
-            setup.client.batch_execute(&edit).await?;
+            setup.client.run(&edit).await?;
         }
         anyhow::Ok(rounds)
     };

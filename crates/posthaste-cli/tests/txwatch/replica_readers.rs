@@ -1,6 +1,6 @@
 //! Effects on readers of a hot standby when a segment of the queue is truncated on the primary.
 
-use posthaste_testkit::{PgServer, PgVersion, TestDb, eventually, number};
+use posthaste_testkit::{PgServer, PgVersion, Sql as _, TestDb, eventually, number};
 use tokio_postgres::Client;
 
 use crate::stage::{BOUND, Stage};
@@ -18,7 +18,7 @@ async fn primary_with_a_full_segment(stage: &Stage) -> anyhow::Result<(PgServer,
     stage.run_with_url(db.url(), &["migrate"]).await?.good()?;
     let owner = db.client().await?;
     owner
-        .batch_execute(
+        .run(
             "CREATE TABLE own (id integer); INSERT INTO own VALUES (1);
              SELECT posthaste.enqueue('ok', queue => 'mail') FROM generate_series(1, 20)",
         )
@@ -77,9 +77,9 @@ async fn truncation_cancels_only_job_readers_on_a_replica() -> anyhow::Result<()
     let replica = server.start_replica(&settings)?;
     let of_jobs = reader(&replica, &db, &owner).await?;
     let other = reader(&replica, &db, &owner).await?;
-    of_jobs.batch_execute(BEGIN).await?;
+    of_jobs.run(BEGIN).await?;
     assert_eq!(number(&of_jobs, JOBS).await?, 0);
-    other.batch_execute(BEGIN).await?;
+    other.run(BEGIN).await?;
     assert_eq!(number(&other, ROWS).await?, 1);
 
     truncate(&stage, &db, &owner).await?;
@@ -88,7 +88,7 @@ async fn truncation_cancels_only_job_readers_on_a_replica() -> anyhow::Result<()
     })
     .await?;
     assert_eq!(number(&other, ROWS).await?, 1);
-    other.batch_execute("COMMIT").await?;
+    other.run("COMMIT").await?;
     let after = reader(&replica, &db, &owner).await?;
     assert_eq!(number(&after, JOBS).await?, 0);
     Ok(())
@@ -101,12 +101,12 @@ async fn a_replica_waiting_for_job_readers_delays_replay_for_all() -> anyhow::Re
     let replica = server.start_replica(&[("max_standby_streaming_delay", "-1")])?;
     let of_jobs = reader(&replica, &db, &owner).await?;
     let other = reader(&replica, &db, &owner).await?;
-    of_jobs.batch_execute(BEGIN).await?;
+    of_jobs.run(BEGIN).await?;
     assert_eq!(number(&of_jobs, JOBS).await?, 0);
 
     // The primary does not wait.
     truncate(&stage, &db, &owner).await?;
-    owner.batch_execute("INSERT INTO own VALUES (2)").await?;
+    owner.run("INSERT INTO own VALUES (2)").await?;
     let waits = "SELECT count(*) FROM pg_stat_activity
                   WHERE backend_type = 'startup' AND wait_event_type = 'Lock'";
     eventually(BOUND, "replay waits for the reader", async || {
@@ -114,7 +114,7 @@ async fn a_replica_waiting_for_job_readers_delays_replay_for_all() -> anyhow::Re
     })
     .await?;
     assert_eq!(number(&other, ROWS).await?, 1);
-    of_jobs.batch_execute("COMMIT").await?;
+    of_jobs.run("COMMIT").await?;
     eventually(BOUND, "replay goes on", async || {
         Ok(number(&other, ROWS).await? == 2)
     })
