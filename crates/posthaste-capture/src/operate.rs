@@ -73,8 +73,9 @@ impl Capture {
         let installed = store.installed().await?;
         if let Some(other) = installed.as_ref().filter(|one| one.slot != self.slot) {
             return Err(Error::stopped(format!(
-                "it is installed with the slot {}: 'posthaste capture remove' first",
-                other.slot
+                "it is installed with another slot, {}: set that slot again, or run 'posthaste \
+                 capture remove {}' first",
+                other.slot, self.name
             )));
         }
         if let Some(lacking) = installed.as_ref().filter(|one| !one.is_published) {
@@ -104,7 +105,7 @@ impl Capture {
             Some(slot) if !slot.is_ours || slot.is_active => {
                 let name = &self.slot;
                 return Err(Error::stopped(format!(
-                    "the slot {name} exists and belongs to something else"
+                    "the slot {name} is used by something else: choose another name, or drop it"
                 )));
             }
             // An earlier installation stopped here, and the slot was not read since.
@@ -207,11 +208,14 @@ impl Capture {
             Some(slot) if !slot.is_ours => {
                 let name = &self.slot;
                 return Err(Error::stopped(format!(
-                    "the slot {name} exists and belongs to something else"
+                    "the slot {name} is used by something else: choose another name, or drop it"
                 )));
             }
             Some(_) => store.drop_slot(&self.slot).await?,
             None => {}
+        }
+        if installed.slot != self.slot {
+            drop_parts(&store, &installed.slot, &installed.publication).await?;
         }
         let begins = store.create_slot(&self.slot, is_failover).await?;
         let names = (&*self.slot, &*self.slot);
@@ -261,14 +265,15 @@ impl Capture {
         store.skip(installed.epoch, position, &tables).await
     }
 
-    /// Drops the slot and the publication, and removes the capture from the database.
+    /// Drops the slot and the publication, and removes the capture from the database. An installed
+    /// capture may have another slot than the settings name.
     pub async fn remove(&self, database: &Database) -> Result<(), Error> {
         let store = Store::open(database, &self.name).await?;
-        let slot = store.slot(&self.slot).await?;
-        if slot.is_some_and(|slot| slot.is_ours) {
-            store.drop_slot(&self.slot).await?;
-        }
-        store.drop_publication(&self.slot).await?;
+        let (name, publication) = match store.installed().await? {
+            Some(installed) => (installed.slot, installed.publication),
+            None => (self.slot.clone(), self.slot.clone()),
+        };
+        drop_parts(&store, &name, &publication).await?;
         store.forget().await
     }
 
@@ -286,4 +291,13 @@ impl Capture {
             ))
         })
     }
+}
+
+/// Drops a slot, unless something else owns it, and a publication, each if it exists.
+async fn drop_parts(store: &Store, slot: &str, publication: &str) -> Result<(), Error> {
+    let found = store.slot(slot).await?;
+    if found.is_some_and(|found| found.is_ours) {
+        store.drop_slot(slot).await?;
+    }
+    store.drop_publication(publication).await
 }

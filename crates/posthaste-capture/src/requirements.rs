@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn requires_logical_wal_and_a_free_slot() {
+    fn requires_logical_wal_rights_and_free_senders_and_slots() {
         assert_eq!(check_server(&server(), false), Ok(()));
         let refused = [
             Server {

@@ -75,7 +75,7 @@ impl Capture {
             let error = match ran {
                 Ok(()) => return Ok(()),
                 Err(error) if stopping.is_cancelled() => {
-                    tracing::warn!(capture = %self.name, %error, "a capture stopped unfinished");
+                    tracing::warn!(capture = %self.name, %error, "a capture failed while it was stopping");
                     return Ok(());
                 }
                 Err(error) => error,

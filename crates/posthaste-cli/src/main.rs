@@ -31,7 +31,7 @@ mod observe;
 mod reaper;
 mod sandbox;
 mod syncs;
-mod txwatch;
+mod transaction_watch;
 mod web;
 
 mod log;

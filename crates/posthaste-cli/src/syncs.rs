@@ -146,7 +146,7 @@ pub(crate) fn open(table: &Synced, address: &Address, access: Access) -> anyhow:
     let other = match table.index_database() {
         Some(url) => {
             let other = Address::parse(url)
-                .with_context(|| format!("sync {}: index, in the position of", table.name()))?;
+                .with_context(|| format!("sync {}: the database URL in 'index'", table.name()))?;
             other.pool(CONNECTIONS)?
         }
         None => pool.clone(),

@@ -47,7 +47,7 @@ async fn each_fault_reports_and_acts_differently() {
 }
 
 #[tokio::test]
-async fn the_fake_delays_late_requests() {
+async fn late_faults_fail_the_call_and_apply_the_write_later() {
     let (fake, client) = fake(2).await;
     fake.next([Fault::Late]);
     let outcome = client.write(&put("notes", "a", 1)).await;

@@ -18,7 +18,11 @@ pub async fn fill(source: &dyn Source, index: &dyn Index) -> Result<u64, IndexEr
     let jobs = source.fill().await?;
     if jobs > 0 {
         let index = index.label();
-        tracing::warn!(index, jobs, "the index is empty; all rows will be checked");
+        tracing::warn!(
+            index,
+            jobs,
+            "the index is empty; all rows are queued for indexing"
+        );
     }
     // After the jobs: a process that dies between the two leaves an index that is still empty.
     index.make(&source.fields().await?).await?;

@@ -92,7 +92,7 @@ async fn cleanly_stopped_workers_are_not_rescued() -> TestResult {
 /// A scheduled slot is spent, but a session reads it: the session is named, and the slot's rows are
 /// not read again at every poll.
 #[tokio::test]
-async fn holders_of_a_spent_scheduled_slot_are_named() -> TestResult {
+async fn sessions_blocking_truncation_of_a_scheduled_slot_are_named() -> TestResult {
     for version in PgVersion::tried() {
         let db = database(version).await;
         let (store, reader) = (Store::new(db.url()).await?, Store::new(db.url()).await?);

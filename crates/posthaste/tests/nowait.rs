@@ -93,7 +93,7 @@ async fn nowait_does_not_affect_jobs_without_a_key() {
 }
 
 #[tokio::test]
-async fn nowait_enqueues_succeed_beside_a_locked_segment() -> TestResult {
+async fn nowait_enqueues_still_wait_for_a_segment_lock() -> TestResult {
     for version in PgVersion::tried() {
         let db = database(version).await;
         let (mut caller, other) = (db.client().await?, db.client().await?);

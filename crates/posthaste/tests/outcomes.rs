@@ -10,7 +10,7 @@ use posthaste::{
     Context, Error, HandlerResult, Job, JobArgs, NewJob, Outcome, QueueConfig, RetryLater, Worker,
     enqueue,
 };
-use posthaste_testkit::{PgVersion, Sql as _, TestResult, eventually};
+use posthaste_testkit::{PgVersion, TestResult, eventually};
 use serde_json::json;
 use tokio_postgres::{Client, NoTls};
 
@@ -202,7 +202,10 @@ async fn the_stored_error_includes_every_cause() -> TestResult {
         .handler("postgres", move |_, _| {
             let pool = pool.clone();
             async move {
-                pool.get().await?.run("SELECT FROM absent").await?;
+                pool.get()
+                    .await?
+                    .batch_execute("SELECT FROM absent")
+                    .await?;
                 Ok(Outcome::Done)
             }
         })

@@ -127,6 +127,28 @@ async fn installing_creates_missing_parts_and_removing_leaves_none() {
 }
 
 #[tokio::test]
+async fn a_renamed_slot_leaves_no_slot_of_the_old_name() {
+    let world = World::new(PgVersion::V18, &[]).await;
+    world.sql(OUTBOX).await;
+    let (capture, mut renamed) = (outbox(), outbox());
+    renamed.slot = "posthaste_renamed".into();
+    let database = world.database();
+    let slots = "SELECT (SELECT string_agg(slot_name, ',') FROM pg_replication_slots) || ' '
+                     || (SELECT string_agg(pubname, ',') FROM pg_publication)";
+    world.install(&capture).await;
+    let text = refusal(&world, &renamed).await;
+    assert!(text.contains("another slot, posthaste_all"), "{text}");
+    renamed.begin(&database).await.unwrap();
+    let names = world.text(slots).await;
+    assert_eq!(names, "posthaste_renamed posthaste_renamed");
+    // The settings name the former slot again.
+    capture.remove(&database).await.unwrap();
+    let left = "SELECT ((SELECT count(*) FROM pg_replication_slots)
+                        + (SELECT count(*) FROM pg_publication))::text";
+    assert_eq!(world.text(left).await, "0");
+}
+
+#[tokio::test]
 async fn printed_statements_suffice_for_an_installation() {
     for version in PgVersion::tried() {
         let world = World::new(version, &[]).await;

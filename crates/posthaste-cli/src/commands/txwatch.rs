@@ -12,7 +12,7 @@ use crate::file::FILE;
 use crate::options::duration;
 use crate::signals::Signals;
 use crate::terminal::Terminal;
-use crate::txwatch::{self, Pass, Supervisor, Timeouts, apply};
+use crate::transaction_watch::{self, Pass, Supervisor, Timeouts, apply};
 
 /// Watch long transactions on the primary and its followers: warn about them, and cancel or
 /// terminate them if [txwatch] in posthaste.toml allows it
@@ -60,7 +60,7 @@ pub(crate) async fn run(
     if let Some(role) = &arguments.timeouts {
         return timeouts(arguments, role, database, terminal).await;
     }
-    let mut policy = txwatch::read(&arguments.config)?;
+    let mut policy = transaction_watch::read(&arguments.config)?;
     policy.act &= !arguments.dry_run;
     let mut supervisor = Supervisor::new(database.address(), policy)?;
     supervisor.check().await?;

@@ -17,7 +17,7 @@ use crate::signals::Signals;
 use crate::terminal::Terminal;
 use crate::web::{Console, Options};
 use crate::worker::{self, Settings, StopGrace};
-use crate::{captures, routes, syncs, txwatch};
+use crate::{captures, routes, syncs, transaction_watch};
 
 /// Run everything: a private Postgres if no database is given, the schema, the relays, syncs and
 /// captures of posthaste.toml, and a worker if --exec or --http is given
@@ -87,7 +87,7 @@ impl Arguments {
         terminal: &Terminal,
     ) -> anyhow::Result<()> {
         let file = self.config.clone().unwrap_or_else(|| FILE.into());
-        let supervisor = txwatch::in_file(&file, database.address(), terminal)?;
+        let supervisor = transaction_watch::in_file(&file, database.address(), terminal)?;
         if let Some(mut supervisor) = supervisor {
             supervisor.check().await?;
             tokio::spawn(supervisor.run_in_background(terminal.clone()));

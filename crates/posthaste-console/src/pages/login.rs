@@ -68,7 +68,7 @@ pub(crate) async fn enter(
     let cookie = cookie.and_then(|cookie| HeaderValue::from_str(&cookie).ok());
     let Some(cookie) = cookie else {
         let peer = visit.peer.as_deref().unwrap_or("unknown");
-        tracing::warn!(peer, "a request to the console had a wrong token");
+        tracing::warn!(peer, "a login to the console had a wrong token");
         tokio::time::sleep(PENALTY).await;
         return form(&visit, fields.back(), true);
     };

@@ -290,7 +290,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn binary_payloads_stay_binary_under_a_kwargs_template() {
+    fn binary_payloads_pass_the_kwargs_template_unchanged() {
         let row = concat!(
             r#"{"posthaste.outbox": {"id": "01900000-0000-7000-8000-00000000002a", "#,
             r#""hex": "8812"}}"#

@@ -296,8 +296,8 @@ async fn missing_kafka_permissions_count_no_attempt() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn failed_smtp_authentication_counts_no_attempt() {
-    let test = "failed_smtp_authentication_counts_no_attempt";
+async fn smtp_denials_of_the_account_count_no_attempt() {
+    let test = "smtp_denials_of_the_account_count_no_attempt";
     if !are_here(test, &[Receiver::Smtp]) {
         return;
     }

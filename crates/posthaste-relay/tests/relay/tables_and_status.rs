@@ -36,7 +36,7 @@ async fn says(client: &Client, call: &str, id: Uuid) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn staged_jobs_accepts_the_staged_job_pattern_statements() {
+async fn staged_jobs_accepts_the_inserts_of_the_staged_job_pattern() {
     for version in PgVersion::tried() {
         let (_db, client) = on_each(version).await;
         let insert = "INSERT INTO posthaste.staged_jobs (job_name, job_args) \

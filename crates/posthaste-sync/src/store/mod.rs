@@ -232,7 +232,7 @@ pub(crate) async fn page(
     let parameters: [&dyn Parameter; 3] = [&name, &after, &most];
     read(
         &ask(pool, include_str!("sync_page.sql"), &parameters).await?,
-        version,
+        parse_version,
     )
 }
 

@@ -222,7 +222,7 @@ async fn a_direct_write_is_one_request_during_a_rebuild() {
 }
 
 #[tokio::test]
-async fn replaced_documents_are_recognized() {
+async fn documents_overwritten_by_another_client_are_reported_as_altered() {
     let fake = FakeElastic::start(6).await.unwrap();
     let client = client(&fake.url());
     let index = Elastic::new(client.clone(), "notes");

@@ -44,7 +44,7 @@ impl Periodic {
             .filter(|(job, _)| self.logged.insert(format!("{} {}", job.name, job.schedule)));
         if let Some((job, error)) = untold.next() {
             let (name, others) = (&job.name, untold.count());
-            tracing::error!(name, error, others, "a periodic job is not enqueued");
+            tracing::error!(name, error, others, "a periodic job could not be enqueued");
         }
     }
 }

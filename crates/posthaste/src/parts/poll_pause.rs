@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn idle_queues_without_a_notifier_are_polled_by_the_watch() {
+    fn long_idle_queues_without_a_notifier_leave_polling_to_the_watch() {
         let (mut sleep, now) = (PollPause::default(), Instant::now());
         let short = sleep.pause(now, milliseconds(80), LONGEST, false);
         assert_eq!(short, Some(milliseconds(10)));

@@ -36,7 +36,7 @@ fn may_work(
 }
 
 #[tokio::test]
-async fn a_site_is_identified_by_name_else_by_address_or_server() -> TestResult {
+async fn site_ownership_follows_the_documented_rule_in_all_cases() -> TestResult {
     let (_db, client) = connected(PgVersion::any()).await?;
     let judge = client
         .prepare("SELECT posthaste.is_own_site($1, $2, $3, $4, $5, $6, $7)")

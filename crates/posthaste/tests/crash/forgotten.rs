@@ -60,11 +60,11 @@ async fn stale_workers_change_nothing(version: PgVersion) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn workers_from_before_a_crash_cannot_settle_reissued_jobs_on_15() {
+async fn a_worker_whose_claim_a_crash_lost_cannot_finish_jobs_claimed_again_on_15() {
     stale_workers_change_nothing(PgVersion::V15).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn workers_from_before_a_crash_cannot_settle_reissued_jobs_on_18() {
+async fn a_worker_whose_claim_a_crash_lost_cannot_finish_jobs_claimed_again_on_18() {
     stale_workers_change_nothing(PgVersion::V18).await;
 }

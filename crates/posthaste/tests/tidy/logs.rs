@@ -24,7 +24,7 @@ struct Call {
 }
 
 #[test]
-fn all_log_messages_and_fields_are_documented() {
+fn all_log_fields_errors_and_warnings_are_documented() {
     let page = read(&root().join(PAGE));
     let calls: Vec<Call> = sources().iter().flat_map(|file| calls(file)).collect();
     assert!(calls.len() > 80, "lines are logged elsewhere: {calls:?}");

@@ -74,7 +74,11 @@ impl Run<'_, '_> {
         let now = Instant::now();
         if !self.policy.is_silent() {
             let (capture, error) = (&self.session.capture.name, &problem);
-            tracing::warn!(capture, error, "the destination of a capture takes nothing");
+            tracing::warn!(
+                capture,
+                error,
+                "the destination of a capture did not accept all events; they are sent again"
+            );
         }
         let state = match accepted {
             0 => State::Waiting,

@@ -149,7 +149,10 @@ impl Run<'_, '_> {
         };
         let (path, state) = match drained {
             Drained::Whole => {
-                tracing::info!(capture = capture.name, "a capture sends without jobs");
+                tracing::info!(
+                    capture = capture.name,
+                    "the backlog is sent; a capture sends directly again"
+                );
                 (self.send_at, self.asks_first) = (now, true);
                 self.policy = SpillPolicy::new(self.direct);
                 self.pace = BatchSize::new(self.direct.sender.batch());

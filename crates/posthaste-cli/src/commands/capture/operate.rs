@@ -125,7 +125,7 @@ pub(super) async fn install(
         let name = &capture.name;
         let installed = capture.install(&address).await;
         done.push(Shown(
-            installed.with_context(|| format!("capture {name} was not installed"))?,
+            installed.with_context(|| format!("cannot install capture {name}"))?,
         ));
         if arguments.copy {
             let begun = capture.copy_all(&address).await;

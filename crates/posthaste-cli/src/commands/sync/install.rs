@@ -50,7 +50,7 @@ pub(super) async fn run(
         let statement = table.install_statement(&client).await?;
         if !arguments.dry_run {
             let done = client.batch_execute(&statement).await;
-            done.with_context(|| format!("sync {name} was not installed"))?;
+            done.with_context(|| format!("cannot install sync {name}"))?;
             let First { problem, fields } = first(&table, database).await?;
             if let Some(problem) = problem {
                 let problem = failure::redact(&problem);

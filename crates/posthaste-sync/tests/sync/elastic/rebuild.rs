@@ -286,7 +286,7 @@ async fn a_rebuild_with_refused_documents_keeps_the_old_index() {
 }
 
 #[tokio::test]
-async fn rebuilds_with_another_definition_are_not_resumed() {
+async fn a_rebuild_with_another_definition_is_refused_until_the_first_is_abandoned() {
     let fake = Arc::new(FakeElastic::new(1));
     let world = World::default();
     let immediate = Immediate(world.clone());

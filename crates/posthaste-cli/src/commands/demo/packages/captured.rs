@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_no_kill_explains_are_errors() {
+    fn incomplete_lines_are_errors_unless_a_killed_writer_left_them() {
         let whole = change(1, "insert", "null", &row("a", false, 1));
         for torn in [format!("{{\"id\n{whole}"), format!("{whole}{{\"id")] {
             assert!(Folded::of(torn.as_bytes()).is_err(), "{torn}");
