@@ -94,7 +94,8 @@ impl fmt::Display for Shown<Overview> {
         let megabytes = |bytes: &Option<i64>| bytes.unwrap_or(0) as f64 / 1_048_576.0;
         write!(
             f,
-            "{name}: {state}, captured up to {done}, log written since {:.1} MiB, retained log {:.1} MiB",
+            "{name}: {state}, captured up to {done}, log written since {:.1} MiB, \
+             retained log {:.1} MiB",
             megabytes(unconfirmed_bytes),
             megabytes(retained_bytes)
         )?;
