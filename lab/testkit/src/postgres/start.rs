@@ -171,7 +171,9 @@ impl PgServer {
             // last line overrides them.
             let settings = replica.folder.data().join("postgresql.auto.conf");
             let mut settings = fs::OpenOptions::new().append(true).open(settings)?;
-            let primary = format!("host=127.0.0.1 port={} user=postgres", self.port);
+            // Slots are synchronized over a connection to a database.
+            let port = self.port;
+            let primary = format!("host=127.0.0.1 port={port} user=postgres dbname=postgres");
             Ok(writeln!(settings, "primary_conninfo = '{primary}'")?)
         })
     }

@@ -1,5 +1,6 @@
 //! Replicas that may take over, with the slots of captures if these fail over.
 
+use anyhow::Context as _;
 use posthaste_testkit::{PgServer, connect, eventually, number};
 use tokio::task::block_in_place;
 use tokio_postgres::Client;
@@ -29,15 +30,18 @@ impl Stage {
         here.batch_execute(WAIT).await?;
         here.batch_execute(RELOAD).await?;
         let there = connect(&replica.url("postgres")).await?;
-        // Slots are synchronized over a connection to a database.
-        let port = self.server.address().port();
-        let primary = format!("host=127.0.0.1 port={port} user=postgres dbname=postgres");
-        let sql = format!("ALTER SYSTEM SET primary_conninfo = '{primary}'");
-        there.batch_execute(&sql).await?;
-        there.batch_execute(RELOAD).await?;
-        until_synchronized(&here, &there).await?;
+        until_synchronized(&here, &there)
+            .await
+            .with_context(|| last_lines(&replica))?;
         Ok(replica)
     }
+}
+
+/// The end of the log of a server.
+fn last_lines(server: &PgServer) -> String {
+    let log = server.log();
+    let lines: Vec<&str> = log.lines().collect();
+    lines[lines.len().saturating_sub(20)..].join("; ")
 }
 
 /// Waits until the replica has all slots of captures, and would keep them after a promotion.
