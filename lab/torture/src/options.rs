@@ -11,115 +11,114 @@ use posthaste_torture::{Counts, Plan};
 /// Options of a run.
 #[derive(Debug, Args)]
 pub(crate) struct RunOptions {
-    /// SIGKILL of worker processes.
+    /// SIGKILLs of worker processes
     #[arg(long, default_value_t = 200)]
     pub(crate) kills: u64,
-    /// Immediate stops of the server.
+    /// Immediate stops of the server
     #[arg(long, default_value_t = 50)]
     pub(crate) crashes: u64,
-    /// Terminated sessions.
+    /// Terminated sessions
     #[arg(long, default_value_t = 200)]
     pub(crate) terminations: u64,
-    /// Connections that are reset.
+    /// Reset connections
     #[arg(long, default_value_t = 50)]
     pub(crate) cuts: u64,
-    /// Connections that are half open.
+    /// Half-open connections
     #[arg(long, default_value_t = 50)]
     pub(crate) half_opens: u64,
-    /// Worker processes that are stopped for a while, links that stall and logs nobody reads.
+    /// Paused worker processes, stalled links and unread logs
     #[arg(long, default_value_t = 50)]
     pub(crate) freezes: u64,
-    /// Answers to COMMIT that are lost.
+    /// Lost answers to COMMIT
     #[arg(long, default_value_t = 50)]
     pub(crate) half_answers: u64,
-    /// Connections of workers that carry everything late.
+    /// Connections of workers with delayed answers
     #[arg(long, default_value_t = 30)]
     pub(crate) late_answers: u64,
-    /// Promotions of a lagging replica.
+    /// Promotions of a lagging replica
     #[arg(long, default_value_t = 10)]
     pub(crate) promotions: u64,
-    /// Of each fault of captures: SIGKILL, a process that is held still, connections that are
-    /// reset, those that are half open, and SIGKILL of the Redis of one.
+    /// Faults of captures, of each kind: SIGKILL, paused process, reset and half-open connections,
+    /// and SIGKILL of a Redis
     #[arg(long, default_value_t = 30)]
     pub(crate) capture_faults: u64,
-    /// Rounds that share them.
+    /// Rounds among which these faults are divided
     #[arg(long, default_value_t = 10)]
     pub(crate) rounds: u64,
-    /// SIGKILL of relay processes.
+    /// SIGKILLs of relay processes
     #[arg(long, default_value_t = 50)]
     pub(crate) relay_kills: u64,
-    /// Connections of relays to receivers' servers that are reset.
+    /// Reset connections from relays to the receivers' servers
     #[arg(long, default_value_t = 50)]
     pub(crate) relay_cuts: u64,
-    /// Connections of relays to receivers' servers that are half open.
+    /// Half-open connections from relays to the receivers' servers
     #[arg(long, default_value_t = 50)]
     pub(crate) relay_half_opens: u64,
-    /// SIGKILL of a Redis that keeps what it answers for.
+    /// SIGKILLs of a Redis that keeps its data
     #[arg(long, default_value_t = 50)]
     pub(crate) redis_kills: u64,
-    /// A Redis that forgets everything, behind a route that waits for its receiver.
+    /// Losses of all data of a Redis, on a route that waits for confirmation
     #[arg(long, default_value_t = 50)]
     pub(crate) redis_losses: u64,
-    /// A Redis that has no room and drops nothing.
+    /// Times that a Redis is full and rejects writes
     #[arg(long, default_value_t = 50)]
     pub(crate) redis_fulls: u64,
-    /// SIGKILL of a RabbitMQ.
+    /// SIGKILLs of RabbitMQ
     #[arg(long, default_value_t = 50)]
     pub(crate) rabbitmq_kills: u64,
-    /// Answers to COMMIT that are lost to producers beside relays.
+    /// Lost answers to COMMIT of producers in rounds of relays
     #[arg(long, default_value_t = 50)]
     pub(crate) relay_half_answers: u64,
-    /// Connections of relays to the database that carry everything late.
+    /// Connections from relays to the database with delayed answers
     #[arg(long, default_value_t = 30)]
     pub(crate) relay_late_answers: u64,
-    /// Rounds of relays, which share those.
+    /// Rounds of relays, among which their faults are divided
     #[arg(long, default_value_t = 5)]
     pub(crate) relay_rounds: u64,
-    /// Faults of each kind that strike in rounds in which there is little to do.
+    /// Faults of each kind in idle rounds
     #[arg(long, default_value_t = 6)]
     pub(crate) idle_faults: u64,
-    /// Rounds in which there is little to do, which share those.
+    /// Idle rounds, among which their faults are divided
     #[arg(long, default_value_t = 2)]
     pub(crate) idle_rounds: u64,
-    /// Steps of the server's clock.
+    /// Steps of the server's clock
     #[arg(long, default_value_t = 24)]
     pub(crate) clock_steps: u64,
-    /// Promotions of a replica whose clock is another one; twice as many workers are killed.
+    /// Promotions of a replica with a different clock; twice as many workers are killed
     #[arg(long, default_value_t = 4)]
     pub(crate) clock_promotions: u64,
-    /// Rounds on servers with clocks of their own, which share those.
+    /// Rounds on servers with separate clocks, among which these faults are divided
     #[arg(long, default_value_t = 2)]
     pub(crate) clock_rounds: u64,
-    /// Promotions of a replica that has the slots of captures.
+    /// Promotions of a replica with the slots of captures
     #[arg(long, default_value_t = 4)]
     pub(crate) failovers: u64,
-    /// Rounds whose captures continue after promotions, which share those and as many of each fault
-    /// of captures.
+    /// Rounds whose captures continue after promotions, with as many faults of captures of each
+    /// kind
     #[arg(long, default_value_t = 2)]
     pub(crate) failover_rounds: u64,
-    /// The server of these rounds, such as pg15; one more round is played on each of the others
-    /// that are installed.
+    /// Server of the rounds, such as pg15; each other installed server has one more round
     #[arg(long, default_value = "pg15")]
     pub(crate) server: String,
-    /// No rounds on other servers.
+    /// Run no rounds on other servers
     #[arg(long)]
     pub(crate) alone: bool,
-    /// What chance begins with.
+    /// Seed of the random choices
     #[arg(long)]
     pub(crate) seed: Option<u64>,
-    /// Forget a run that was interrupted.
+    /// Discard an interrupted run instead of resuming it
     #[arg(long)]
     pub(crate) fresh: bool,
-    /// Show that every bug of the list is noticed, instead.
+    /// Check instead that every injected bug is detected
     #[arg(long)]
     pub(crate) bugs: bool,
-    /// Only bugs whose name contains this.
+    /// Only bugs whose name contains this text
     #[arg(long, requires = "bugs")]
     pub(crate) only: Option<String>,
-    /// State and logs.
+    /// Folder of the state and the logs
     #[arg(long, default_value = "target/torture")]
     pub(crate) folder: PathBuf,
-    /// Where reports are kept.
+    /// Folder of the reports
     #[arg(long, default_value = "docs/reports")]
     pub(crate) reports: PathBuf,
 }
