@@ -146,9 +146,11 @@ fn counts_of_retiring_words_never_increase() {
 }
 
 /// Crates whose tests are named by plain claims: the subject first, then what it does.
-const CLAIMING: [&str; 7] = [
+const CLAIMING: [&str; 9] = [
     "posthaste",
+    "posthaste-capture",
     "posthaste-cli",
+    "posthaste-console",
     "posthaste-elastic",
     "posthaste-observe",
     "posthaste-relay",
