@@ -29,7 +29,7 @@ pub(crate) struct Copier {
     current: Option<ActiveCopy>,
     /// When the requested copy was last read; `None` reads it at once.
     polled: Option<Instant>,
-    /// Records why a copy does not go on, on a separate connection.
+    /// Records why a copy failed, on a separate connection.
     failing: JoinSet<()>,
 }
 
@@ -286,17 +286,17 @@ impl Copier {
         current.pace = chunk.page_pace.min(by_handing_out);
     }
 
-    /// Ends a copy that cannot go on, such as one with a row that cannot become a job.
+    /// Ends a copy that cannot continue, such as one with a row that cannot become a job.
     pub(crate) fn refuse(&mut self, problem: &str) {
         if let Some(current) = self.current.take() {
             self.fail(&current.copy, problem);
         }
     }
 
-    /// Records why a copy does not go on. If that fails, the copy is tried again and refused again.
+    /// Records why a copy failed. If that fails, the copy is tried again and refused again.
     fn fail(&mut self, copy: &TableCopy, problem: &str) {
         let on = &copy.table;
-        tracing::error!(capture = %self.name, %on, error = problem, "a copy does not go on");
+        tracing::error!(capture = %self.name, %on, error = problem, "a copy failed");
         let (database, name) = (self.database.clone(), self.name.clone());
         let (id, problem) = (copy.id, problem.to_owned());
         self.failing.spawn(async move {

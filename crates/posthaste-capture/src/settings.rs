@@ -87,7 +87,7 @@ fn options(settings: &BTreeMap<String, Value>) -> Result<Options, String> {
     };
     let outbox_delete = boolean(settings, "outbox_delete")?;
     if outbox_delete.is_some() && !settings.contains_key("outbox") {
-        return Err("outbox_delete: goes only with outbox".into());
+        return Err("outbox_delete: is valid only with outbox".into());
     }
     Ok(Options {
         failover: boolean(settings, "failover")?,
@@ -104,7 +104,7 @@ fn direct(
     limits.retain(|name, _| name.starts_with("spill_"));
     if !settings.contains_key("route") {
         return match limits.keys().next() {
-            Some(limit) => Err(format!("{limit}: goes only with route")),
+            Some(limit) => Err(format!("{limit}: is valid only with route")),
             None => Ok(None),
         };
     }
@@ -148,7 +148,7 @@ fn slot_is_allowed(slot: &str) -> bool {
 fn source(settings: &BTreeMap<String, Value>) -> Result<Source, String> {
     let sources = ["outbox", "messages", "tables"].map(|one| settings.get(one));
     let only_with = |setting: &str, source: &str| match settings.contains_key(setting) {
-        true => Err(format!("{setting}: goes only with {source}")),
+        true => Err(format!("{setting}: is valid only with {source}")),
         false => Ok(()),
     };
     match sources {

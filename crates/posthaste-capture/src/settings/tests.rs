@@ -134,18 +134,18 @@ fn errors_name_the_setting() {
         (
             "a",
             json!({ "outbox": "o", "table": {} }),
-            "goes only with tables",
+            "is valid only with tables",
         ),
         (
             "a",
             json!({ "outbox": "o", "spill_after": 1 }),
-            "goes only with route",
+            "is valid only with route",
         ),
         ("a", json!({ "messages": "a*b" }), "at the end only"),
         (
             "a",
             json!({ "messages": "a", "outbox_columns": {} }),
-            "goes only with outbox",
+            "is valid only with outbox",
         ),
         ("a", json!({ "tables": [] }), "names no table"),
         (
