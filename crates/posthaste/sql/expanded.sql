@@ -22,36 +22,36 @@ CREATE TABLE IF NOT EXISTS posthaste.migration (
   name text PRIMARY KEY, checksum text NOT NULL, version text NOT NULL,
   applied_at timestamptz NOT NULL DEFAULT clock_timestamp());
 
--- The store: append-only segments (docs/why/architecture.md); in one file because
--- a reader of any function wants all of the state at hand.
+-- The store: append-only segments (docs/why/architecture.md); in one file because all functions
+-- refer to this state.
 --
 -- Eight physical slots, all partitions of one insert surface, posthaste.store:
 --   0..3  the ready log (segment g lives in slot g % 4)
 --   4..5  overflow: jobs that waited so long that they would pin the ready log
 --   6..7  scheduled: jobs that are not due yet, retries among them
 -- No row of a slot is ever updated or deleted: a job moves by being written again elsewhere and
--- acknowledged here, and space comes back by TRUNCATE, which no snapshot can hold up. Autovacuum is
--- off on them because there is nothing for it to do.
+-- acknowledged here, and TRUNCATE, which does not wait for snapshots, frees the space. Autovacuum
+-- is off because these tables have no dead rows.
 --
--- What calls functions (views, rules, triggers, some defaults) stands in 0001_initial_after.sql.
+-- 0001_initial_after.sql has what calls functions: views, rules, triggers and some defaults.
 
--- An owner of the schema need not be one who may create schemas.
+-- The owner of the schema may lack the right to create schemas.
 DO $do$ BEGIN
   IF pg_catalog.to_regnamespace('posthaste') IS NULL THEN
     CREATE SCHEMA posthaste;
   END IF;
 END $do$;
 
--- Non-MVCC cells: read by everybody at once, in any isolation level, and without dead tuples. Only
--- setval() moves the cursors among them (setval logs the value itself, nextval logs ahead), and
--- CACHE stays 1: a batch number must be drawn in the order of the lane lock.
+-- Sequences as cells outside of MVCC: every session reads the newest value in any isolation level,
+-- and they leave no dead rows. Only setval() moves cursors (it logs the value, nextval logs ahead).
+-- CACHE stays 1: batch numbers must be drawn in the order of the lane lock.
 CREATE SEQUENCE posthaste.job_id;
 CREATE SEQUENCE posthaste.worker_id;
 CREATE SEQUENCE posthaste.batch_id;
 CREATE SEQUENCE posthaste.turn;
 CREATE SEQUENCE posthaste.turns_kept MINVALUE 0 START 0;
--- Segments: where enqueue writes, the oldest that may hold undispatched jobs, the oldest that is
--- not truncated. overflow_scan is overflow_current + 1 while nothing lies in the overflow.
+-- Segments: current is written by enqueues, scan is the oldest that may have unclaimed jobs, low is
+-- the oldest that is not truncated. overflow_scan is overflow_current + 1 if the overflow is empty.
 CREATE SEQUENCE posthaste.ready_current MINVALUE 0 START 0;
 CREATE SEQUENCE posthaste.ready_scan MINVALUE 0 START 0;
 CREATE SEQUENCE posthaste.ready_low MINVALUE 0 START 0;
@@ -60,7 +60,7 @@ CREATE SEQUENCE posthaste.overflow_scan MINVALUE 0 START 0;
 CREATE SEQUENCE posthaste.overflow_low MINVALUE 0 START 0;
 CREATE SEQUENCE posthaste.scheduled_current MINVALUE 0 START 0;
 CREATE SEQUENCE posthaste.scheduled_low MINVALUE 0 START 0;
--- Microseconds since 1970: the promoter has looked at everything due by then.
+-- The promoter has read all jobs due by this time, in microseconds since 1970.
 CREATE SEQUENCE posthaste.promote_horizon MINVALUE 0 START 0;
 SELECT setval('posthaste.turns_kept', 0),
        setval('posthaste.ready_current', 0), setval('posthaste.ready_scan', 0),
@@ -69,10 +69,10 @@ SELECT setval('posthaste.turns_kept', 0),
        setval('posthaste.scheduled_current', 0), setval('posthaste.scheduled_low', 0),
        setval('posthaste.promote_horizon', 0);
 
--- One job, wherever it lies. Eight-byte columns come first so that nothing is padded.
---   xid          the transaction that wrote the row: (xid, id) names a row, id names a job
---   attempt      attempts counted so far; crashes: workers that died while they had it
---   kwargs_bytes length as text: bounds a claim without printing anything
+-- Jobs in all slots. Eight-byte columns come first to avoid padding.
+--   xid          the transaction that wrote the row: (xid, id) identifies a row, id a job
+--   attempt      counted attempts; crashes: workers that died while they had the job
+--   kwargs_bytes the length as text: limits a claim without printing the arguments
 --   trace        W3C Trace Context: traceparent, or traceparent, a space and tracestate
 CREATE TABLE posthaste.store (
   xid          xid8        NOT NULL DEFAULT pg_current_xact_id(),
@@ -90,7 +90,7 @@ CREATE TABLE posthaste.store (
   name         text COLLATE "C" NOT NULL,
   tag          text        NOT NULL DEFAULT '',
   unique_key   text,
-  ordering_key text COLLATE "C",      -- these four: functions/ordering.sql
+  ordering_key text COLLATE "C",      -- this and the next three: functions/ordering.sql
   turn         bigint,
   own_queue    text COLLATE "C",
   own_priority integer,
@@ -100,18 +100,16 @@ CREATE TABLE posthaste.store (
 ) PARTITION BY LIST (slot);
 
 -- Slots. Each of the six slots that are claimed from is a set of tables:
---   ready_k             the jobs; the index serves "the next job of a lane after a cursor" and
---                       nothing else
---   claim_k             one row per claimed batch; the newest row of a lane IS the lane's cursor
---   batch_done_k        one row per batch that was closed as a whole, which is how nearly all jobs
---                       end: acknowledging a thousand costs one row
---   batch_split_k       batches that may not be closed as a whole any more, because a job of theirs
---                       was closed by itself
---   job_done_k          one row per job row that was closed by itself; the key makes the first
---                       closer the only one
---   closed_unclaimed_k  rows that were closed before they were claimed (expired without a
---                       consumer); nearly always empty, and then free to ask
--- A scheduled slot has scheduled_k with an index by due time and one by transaction (for late
+--   ready_k             the jobs; the index only serves "the next job of a lane after a cursor"
+--   claim_k             one row per claimed batch; the newest row of a lane is the lane's cursor
+--   batch_done_k        one row per batch that was closed as a whole, as nearly all are:
+--                       acknowledging a thousand jobs costs one row
+--   batch_split_k       batches that must be closed job by job, because one of their jobs was
+--   job_done_k          one row per job row that was closed singly; its key admits only the first
+--                       session that closes the job
+--   closed_unclaimed_k  rows that were closed before they were claimed (expired or cancelled);
+--                       nearly always empty, and then cheap to check
+-- A scheduled slot has scheduled_k, with an index by due time and one by transaction (for late
 -- commits), promote_cursor_k, whose newest row is the promoter's cursor, closed_unclaimed_k, and
 -- turn_k.
 CREATE TABLE posthaste.ready_0 PARTITION OF posthaste.store
@@ -121,14 +119,14 @@ CREATE TABLE posthaste.claim_0 (
   batch      bigint      NOT NULL PRIMARY KEY,
   worker     bigint      NOT NULL,
   claimed_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-  -- the batch is the part of the window (lo, hi) after this row ...
+  -- The batch is the part of the window (lo, hi) after this row,
   from_xid   xid8        NOT NULL,
   from_id    bigint      NOT NULL,
-  to_xid     xid8        NOT NULL,  -- ... up to and with this one
+  to_xid     xid8        NOT NULL,  -- up to and including this one.
   to_id      bigint      NOT NULL,
   priority   integer     NOT NULL,
   n          integer     NOT NULL,
-  exhausted  boolean     NOT NULL,  -- nothing of the window is left
+  exhausted  boolean     NOT NULL,  -- it reaches the end of the window
   token      uuid        NOT NULL,  -- the fence
   queue      text COLLATE "C" NOT NULL,
   lo         pg_snapshot NOT NULL,
@@ -154,14 +152,14 @@ CREATE TABLE posthaste.claim_1 (
   batch      bigint      NOT NULL PRIMARY KEY,
   worker     bigint      NOT NULL,
   claimed_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-  -- the batch is the part of the window (lo, hi) after this row ...
+  -- The batch is the part of the window (lo, hi) after this row,
   from_xid   xid8        NOT NULL,
   from_id    bigint      NOT NULL,
-  to_xid     xid8        NOT NULL,  -- ... up to and with this one
+  to_xid     xid8        NOT NULL,  -- up to and including this one.
   to_id      bigint      NOT NULL,
   priority   integer     NOT NULL,
   n          integer     NOT NULL,
-  exhausted  boolean     NOT NULL,  -- nothing of the window is left
+  exhausted  boolean     NOT NULL,  -- it reaches the end of the window
   token      uuid        NOT NULL,  -- the fence
   queue      text COLLATE "C" NOT NULL,
   lo         pg_snapshot NOT NULL,
@@ -187,14 +185,14 @@ CREATE TABLE posthaste.claim_2 (
   batch      bigint      NOT NULL PRIMARY KEY,
   worker     bigint      NOT NULL,
   claimed_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-  -- the batch is the part of the window (lo, hi) after this row ...
+  -- The batch is the part of the window (lo, hi) after this row,
   from_xid   xid8        NOT NULL,
   from_id    bigint      NOT NULL,
-  to_xid     xid8        NOT NULL,  -- ... up to and with this one
+  to_xid     xid8        NOT NULL,  -- up to and including this one.
   to_id      bigint      NOT NULL,
   priority   integer     NOT NULL,
   n          integer     NOT NULL,
-  exhausted  boolean     NOT NULL,  -- nothing of the window is left
+  exhausted  boolean     NOT NULL,  -- it reaches the end of the window
   token      uuid        NOT NULL,  -- the fence
   queue      text COLLATE "C" NOT NULL,
   lo         pg_snapshot NOT NULL,
@@ -220,14 +218,14 @@ CREATE TABLE posthaste.claim_3 (
   batch      bigint      NOT NULL PRIMARY KEY,
   worker     bigint      NOT NULL,
   claimed_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-  -- the batch is the part of the window (lo, hi) after this row ...
+  -- The batch is the part of the window (lo, hi) after this row,
   from_xid   xid8        NOT NULL,
   from_id    bigint      NOT NULL,
-  to_xid     xid8        NOT NULL,  -- ... up to and with this one
+  to_xid     xid8        NOT NULL,  -- up to and including this one.
   to_id      bigint      NOT NULL,
   priority   integer     NOT NULL,
   n          integer     NOT NULL,
-  exhausted  boolean     NOT NULL,  -- nothing of the window is left
+  exhausted  boolean     NOT NULL,  -- it reaches the end of the window
   token      uuid        NOT NULL,  -- the fence
   queue      text COLLATE "C" NOT NULL,
   lo         pg_snapshot NOT NULL,
@@ -253,14 +251,14 @@ CREATE TABLE posthaste.claim_4 (
   batch      bigint      NOT NULL PRIMARY KEY,
   worker     bigint      NOT NULL,
   claimed_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-  -- the batch is the part of the window (lo, hi) after this row ...
+  -- The batch is the part of the window (lo, hi) after this row,
   from_xid   xid8        NOT NULL,
   from_id    bigint      NOT NULL,
-  to_xid     xid8        NOT NULL,  -- ... up to and with this one
+  to_xid     xid8        NOT NULL,  -- up to and including this one.
   to_id      bigint      NOT NULL,
   priority   integer     NOT NULL,
   n          integer     NOT NULL,
-  exhausted  boolean     NOT NULL,  -- nothing of the window is left
+  exhausted  boolean     NOT NULL,  -- it reaches the end of the window
   token      uuid        NOT NULL,  -- the fence
   queue      text COLLATE "C" NOT NULL,
   lo         pg_snapshot NOT NULL,
@@ -286,14 +284,14 @@ CREATE TABLE posthaste.claim_5 (
   batch      bigint      NOT NULL PRIMARY KEY,
   worker     bigint      NOT NULL,
   claimed_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-  -- the batch is the part of the window (lo, hi) after this row ...
+  -- The batch is the part of the window (lo, hi) after this row,
   from_xid   xid8        NOT NULL,
   from_id    bigint      NOT NULL,
-  to_xid     xid8        NOT NULL,  -- ... up to and with this one
+  to_xid     xid8        NOT NULL,  -- up to and including this one.
   to_id      bigint      NOT NULL,
   priority   integer     NOT NULL,
   n          integer     NOT NULL,
-  exhausted  boolean     NOT NULL,  -- nothing of the window is left
+  exhausted  boolean     NOT NULL,  -- it reaches the end of the window
   token      uuid        NOT NULL,  -- the fence
   queue      text COLLATE "C" NOT NULL,
   lo         pg_snapshot NOT NULL,
@@ -322,7 +320,7 @@ CREATE TABLE posthaste.promote_cursor_6 (
   page      bigint      NOT NULL PRIMARY KEY,
   -- everything due by t_lo and visible in lo was promoted by earlier windows
   t_lo      timestamptz NOT NULL,
-  t_hi      timestamptz NOT NULL,  -- this window: what is due by t_hi and visible in hi
+  t_hi      timestamptz NOT NULL,  -- this window: rows due by t_hi and visible in hi
   at_xid    xid8        NOT NULL,  -- last late row promoted
   at_due    timestamptz NOT NULL,  -- last row promoted
   at_id     bigint      NOT NULL,
@@ -336,16 +334,16 @@ CREATE TABLE posthaste.promote_cursor_6 (
   hi        pg_snapshot NOT NULL
 ) WITH (autovacuum_enabled = off);
 
--- outcome, as in job_done_k: 1 sent on to work (its turn came, or somebody let it run now), 3
+-- outcome, as in job_done_k: 1 moved to the ready log (its turn began, or posthaste.retry), 3
 -- expired, 9 cancelled.
 CREATE TABLE posthaste.closed_unclaimed_6 (xid xid8 NOT NULL, id bigint NOT NULL,
     outcome smallint NOT NULL, PRIMARY KEY (xid, id)) WITH (autovacuum_enabled = off);
 
--- How ordering keys stand (functions/ordering.sql): a row per change.
+-- Positions of ordering keys (functions/ordering.sql): one row per change.
 CREATE TABLE posthaste.turn_6 (
   n            bigint  NOT NULL,
-  turn         bigint  NOT NULL,  -- who has its turn, or had it last
-  is_free      boolean NOT NULL,  -- it has ended, and nobody waits
+  turn         bigint  NOT NULL,  -- the current turn, or the last one
+  is_free      boolean NOT NULL,  -- the turn has ended, and no job waits
   ordering_key text COLLATE "C" NOT NULL
 ) WITH (autovacuum_enabled = off);
 CREATE INDEX turn_6_key ON posthaste.turn_6 (ordering_key, n);
@@ -358,7 +356,7 @@ CREATE TABLE posthaste.promote_cursor_7 (
   page      bigint      NOT NULL PRIMARY KEY,
   -- everything due by t_lo and visible in lo was promoted by earlier windows
   t_lo      timestamptz NOT NULL,
-  t_hi      timestamptz NOT NULL,  -- this window: what is due by t_hi and visible in hi
+  t_hi      timestamptz NOT NULL,  -- this window: rows due by t_hi and visible in hi
   at_xid    xid8        NOT NULL,  -- last late row promoted
   at_due    timestamptz NOT NULL,  -- last row promoted
   at_id     bigint      NOT NULL,
@@ -372,35 +370,35 @@ CREATE TABLE posthaste.promote_cursor_7 (
   hi        pg_snapshot NOT NULL
 ) WITH (autovacuum_enabled = off);
 
--- outcome, as in job_done_k: 1 sent on to work (its turn came, or somebody let it run now), 3
+-- outcome, as in job_done_k: 1 moved to the ready log (its turn began, or posthaste.retry), 3
 -- expired, 9 cancelled.
 CREATE TABLE posthaste.closed_unclaimed_7 (xid xid8 NOT NULL, id bigint NOT NULL,
     outcome smallint NOT NULL, PRIMARY KEY (xid, id)) WITH (autovacuum_enabled = off);
 
--- How ordering keys stand (functions/ordering.sql): a row per change.
+-- Positions of ordering keys (functions/ordering.sql): one row per change.
 CREATE TABLE posthaste.turn_7 (
   n            bigint  NOT NULL,
-  turn         bigint  NOT NULL,  -- who has its turn, or had it last
-  is_free      boolean NOT NULL,  -- it has ended, and nobody waits
+  turn         bigint  NOT NULL,  -- the current turn, or the last one
+  is_free      boolean NOT NULL,  -- the turn has ended, and no job waits
   ordering_key text COLLATE "C" NOT NULL
 ) WITH (autovacuum_enabled = off);
 CREATE INDEX turn_7_key ON posthaste.turn_7 (ordering_key, n);
 
--- Who works here. A worker's row is updated at each heartbeat; under a pinned horizon its versions
--- grow by one per beat, which is why the beat is per worker and not per job.
+-- Workers. A worker's row is updated at each heartbeat. Under a pinned horizon each beat adds a row
+-- version, so the beat is per worker and not per job.
 CREATE TABLE posthaste.worker (
   id         bigint      PRIMARY KEY DEFAULT nextval('posthaste.worker_id'),
   beat       bigint      NOT NULL DEFAULT 0,
   started_at timestamptz NOT NULL DEFAULT clock_timestamp(),
   seen_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
-  stopped_at timestamptz,             -- stopped, or declared dead; it never beats again
-  -- stopped in good order: it has nothing that could be rescued
+  stopped_at timestamptz,             -- stopped, or declared dead; it does not beat any more
+  -- It stopped without jobs that would have to be rescued.
   clean      boolean     NOT NULL DEFAULT false,
   name       text        NOT NULL,
-  -- It may claim there and nowhere else.
+  -- The only store in which it may claim.
   identity   text        NOT NULL,
-  queues     text[]      NOT NULL DEFAULT '{}', -- what it works on; none: it does not say
-  -- since when an endpoint of it accepts no jobs, and why
+  queues     text[]      NOT NULL DEFAULT '{}', -- the queues that it works; empty: not known
+  -- Since when one of its endpoints has accepted no jobs, and why.
   failing_since timestamptz,
   last_error text
 ) WITH (fillfactor = 50);
@@ -420,21 +418,21 @@ CREATE TABLE posthaste.leader (
   is_own          boolean     NOT NULL DEFAULT false
 ) WITH (fillfactor = 50);
 
--- Lanes that were ever seen by a worker, so that a claim probes lanes instead of searching for
--- them. Enqueue never writes here.
+-- Lanes that workers have found, so that a claim probes known lanes instead of searching for them.
+-- Enqueue does not write here.
 CREATE TABLE posthaste.lane (
   queue    text COLLATE "C" NOT NULL,
   priority integer NOT NULL,
   PRIMARY KEY (queue, priority)
 );
 
--- Jobs that lie in no slot for a while, one row each:
---   running      still being worked when its segment was to be truncated
---   awaiting     its effect happens elsewhere; kept here until posthaste.confirm(delivery_id), else
---                tried again
---   quarantined  its worker died while it had the job; to be run alone once
--- (worker, token) is the fence of the one that has it now; until says when a quarantined job may be
--- run, or an awaited job is tried again.
+-- Jobs outside of the slots, one row each:
+--   running      still running when its segment was to be truncated
+--   awaiting     its effect happens elsewhere; waits for posthaste.confirm(delivery_id), and is
+--                retried without it
+--   quarantined  its worker died while it had the job; runs alone once
+-- (worker, token) is the fence of its current worker. until: when a quarantined job may run, or an
+-- awaiting job is retried.
 CREATE TABLE posthaste.in_flight (
   id           bigint      PRIMARY KEY,
   until        timestamptz,
@@ -464,7 +462,7 @@ CREATE INDEX in_flight_quarantined ON posthaste.in_flight (queue, until, id)
 CREATE INDEX in_flight_until ON posthaste.in_flight (until) WHERE state = 'awaiting';
 CREATE INDEX in_flight_running ON posthaste.in_flight (worker, token) WHERE state = 'running';
 
--- Jobs that will not be run again unless somebody redrives them; kept for inspection.
+-- Jobs that do not run again unless posthaste.redrive() is called.
 CREATE TABLE posthaste.dead (
   id           bigint      PRIMARY KEY,
   died_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -489,29 +487,28 @@ CREATE TABLE posthaste.dead (
 );
 CREATE INDEX dead_state ON posthaste.dead (state, died_at);
 
--- Jobs that were running when somebody cancelled them. Their workers look here, and the leader
--- cancels them again until they have ended: one that is given back or tried again is met where it
--- waits.
+-- Jobs that were running when they were cancelled. Their workers poll this table, and the leader
+-- cancels them again until they have ended, in case they were returned or are retried.
 CREATE TABLE posthaste.cancelling (
   id       bigint      PRIMARY KEY,
   asked_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
--- What is set for a queue. One without a row here has the defaults.
+-- Settings of queues. A queue without a row has the defaults.
 CREATE TABLE posthaste.queue (
   name      text COLLATE "C" PRIMARY KEY CHECK (octet_length(name) BETWEEN 1 AND 255),
-  paused_at timestamptz, -- since when nothing of it is claimed
-  rate      integer CHECK (rate > 0),               -- this many of its jobs are claimed
-  per       interval CHECK (per > interval '0'),    -- in such a time, by all workers together
-  burst     integer CHECK (burst > 0),              -- after a lull this many at once
-  pace      regclass,    -- the cell that says up to when its rate is used up
-  -- for how long, at least, a done job of it is kept
+  paused_at timestamptz, -- since when its jobs are not claimed
+  rate      integer CHECK (rate > 0),               -- all workers together claim this many jobs
+  per       interval CHECK (per > interval '0'),    -- in this period,
+  burst     integer CHECK (burst > 0),              -- after a pause this many at once
+  pace      regclass,    -- the cell of its rate (functions/rate.sql)
+  -- How long a completed job is retained at least.
   keep      interval CHECK (keep > interval '0' AND keep <= interval '3660 days')
 );
 CREATE INDEX queue_keep ON posthaste.queue (name) WHERE keep IS NOT NULL;
 
--- The cells of rates (functions/rate.sql). They are made here and not with each rate: whatever a
--- store is replicated to has them too.
+-- The cells of rates (functions/rate.sql). They are created here and not with each rate, so that
+-- every replica of a store has them.
 CREATE SEQUENCE posthaste.pace_1 MINVALUE 0 START 0;
 SELECT setval('posthaste.pace_1', 0);
 CREATE SEQUENCE posthaste.pace_2 MINVALUE 0 START 0;
@@ -644,14 +641,13 @@ SELECT setval('posthaste.pace_64', 0);
 -- One row per unique key that is held; released when its job is done, dead, expired, discarded or
 -- cancelled.
 CREATE TABLE posthaste.unique_key (
-  -- No collation of the machine decides where a key is found.
+  -- An index with a collation of the system may break when the system is updated.
   key text   COLLATE "C" PRIMARY KEY,
   id  bigint NOT NULL
-  -- To cut its empty end off would lock it against everybody.
+  -- Truncating its empty end would take an exclusive lock.
 ) WITH (vacuum_truncate = off);
 
--- Confirmations that came before the job awaited them: the receiver was faster than our
--- acknowledgement.
+-- Confirmations that arrived before the acknowledgement with which the job began to await them.
 CREATE TABLE posthaste.confirmed (
   id           bigint      PRIMARY KEY,
   confirmed_at timestamptz NOT NULL DEFAULT clock_timestamp()
@@ -665,28 +661,26 @@ CREATE TABLE posthaste.route (
   queue   text COLLATE "C" NOT NULL CHECK (octet_length(queue) BETWEEN 1 AND 255)
 );
 
--- What an enqueue may have to know, in one cell, so that one which nothing concerns looks once
--- and asks no table. Bits: 1 there ever was a route; the others are listeners
--- (posthaste.listener_bit): 2 the leader sleeps, who promotes and keeps the order of keys, from
--- 4 on somebody who works on such a queue. The one that changes a bit holds the lock
--- (1885893480, 0), because the others are written back with it. Unlogged: a crash leaves it
--- without a value, and the first enqueue after the crash calls posthaste.recover() because of
--- that. Other enqueues pay nothing for it.
+-- Flags for enqueues in one cell, so that most enqueues read only this. Bit 1: a route was ever
+-- defined. The other bits are listeners (posthaste.listener_bit): 2 the leader sleeps, which
+-- promotes and orders jobs; from 4 on workers of these queues sleep. A session that changes a bit
+-- holds the lock (1885893480, 0), because it writes all bits. Unlogged: after a crash it has no
+-- value, and the first enqueue calls posthaste.recover().
 CREATE UNLOGGED SEQUENCE posthaste.flags MINVALUE 0 START 0;
 
--- A random number, another one after each crash or promotion of the server; part of
+-- A random number that changes after each crash or promotion of the server; part of
 -- posthaste.session_identity().
 CREATE UNLOGGED SEQUENCE posthaste.life MINVALUE 0 START 0;
 
--- seconds since 1970: workers that died asleep are not notified for longer than that
+-- Until when sleeping workers are notified, in seconds since 1970: some may have died asleep.
 CREATE SEQUENCE posthaste.listeners_until MINVALUE 0 START 0;
 SELECT setval('posthaste.flags', 0),
        setval('posthaste.life', floor(random() * 9007199254740992)::bigint),
        setval('posthaste.listeners_until', 0);
 
--- What makes delivery ids differ from those of other databases and other pasts of this one: 60
--- random bits as 15 hexadecimal digits, from job id first_id on, until a newer row says otherwise.
--- Migrated, restored and promoted databases begin a new one (functions/restored.sql).
+-- Epochs make delivery ids differ from those of other databases and of other histories of this one:
+-- 60 random bits as 15 hexadecimal digits, for job ids from first_id to that of the next row.
+-- Restored, copied and promoted databases begin a new one (functions/restored.sql).
 CREATE TABLE posthaste.epoch (
   n          integer     PRIMARY KEY,
   first_id   bigint      NOT NULL,
@@ -701,31 +695,31 @@ CREATE TYPE posthaste.claimed AS (
   kwargs jsonb
 );
 
--- Which rows of a lane are to be claimed next: those that are visible in hi and were not visible in
--- lo, after the row (at_xid, at_id).
+-- The next rows of a lane to be claimed: those that are visible in hi and not in lo, after the row
+-- (at_xid, at_id).
 CREATE TYPE posthaste.lane_window AS (
-  -- the newest claim row of the lane, which this was read from; 0 when there is none
+  -- the newest claim row of the lane, from which this was read; 0 if there is none
   batch    bigint,
   lo       pg_snapshot,
   hi       pg_snapshot,
   at_xid   xid8,
   at_id    bigint,
-  -- lower bound of the range part; one only: with two, btree starts at the lower one and walks all
-  -- spent rows
+  -- The lower bound of the range. Only one: with two, a btree scan starts at the lower one, and
+  -- reads all claimed rows.
   from_xid xid8,
   from_id  bigint,
-  -- transactions that ran when lo was taken and have ended since: looked up one by one
+  -- Transactions that ran when lo was taken and have ended since: read one by one.
   late     xid8[],
-  is_fresh boolean       -- nothing of it was claimed: it reaches up to now
+  is_fresh boolean       -- no claim has begun it: it ends now
 );
 
--- Periodic jobs: one row each. The leader enqueues their ticks; the one that moves next_at on, in
--- the transaction of the enqueue, is the only one.
+-- Periodic jobs: one row each. The leader enqueues a tick and advances next_at in one transaction,
+-- so only one leader can enqueue it.
 CREATE TABLE posthaste.periodic (
   name         text COLLATE "C" PRIMARY KEY CHECK (octet_length(name) BETWEEN 1 AND 255),
   schedule     text        NOT NULL,  -- five fields of cron
   time_zone    text        NOT NULL DEFAULT 'UTC',
-  -- what is made up for when no leader was there
+  -- Which ticks are enqueued later if there was no leader.
   missed       text        NOT NULL DEFAULT 'last' CHECK (missed IN ('all', 'last', 'none')),
   job          text        NOT NULL,
   kwargs       jsonb       NOT NULL DEFAULT '{}',
@@ -734,27 +728,26 @@ CREATE TABLE posthaste.periodic (
   tag          text        NOT NULL DEFAULT '',
   max_attempts integer              DEFAULT 25,
   next_at      timestamptz,           -- the next tick; NULL until a leader has seen the row
-  looked_at    timestamptz,           -- when that was the next: a clock before this has another
-  error        text,                  -- why no leader could enqueue it when it was looked at
-  -- Every tick in here was enqueued: none comes again when the clock steps back.
+  looked_at    timestamptz,           -- when next_at was set: an earlier clock recomputes it
+  error        text,                  -- why it could not be enqueued at looked_at
+  -- Ticks in these ranges were enqueued: they are not repeated when the clock steps back.
   made         tstzmultirange NOT NULL DEFAULT '{}'
 );
 
 CREATE TYPE posthaste.place AS (slot smallint, turn bigint, xid xid8, id bigint);
 
--- History: failed attempts, and jobs that are done and kept for a while.
+-- History: failed attempts, and completed jobs that are retained for a while.
 --
--- What is history is written into volumes: tables that are filled for a while and emptied as a
--- whole. There are four to a shelf, and they are always there: nothing that is written can miss its
--- table, whichever worker leads and whatever the clock says. A volume that cannot be emptied,
--- because somebody reads it, stays; then the current one is filled for longer.
+-- History is written to volumes: tables that are filled for a while and truncated as a whole. Each
+-- shelf has four, which always exist: no write can miss its table, whatever the leader or the clock
+-- does. A volume that a session reads is not truncated, and the current one is filled for longer.
 
--- The shelves: failed attempts; done jobs of queues that keep them for up to a day; those of queues
--- that keep them for longer; how relays went (functions/relay.sql).
+-- The shelves: failed attempts; completed jobs of queues that retain them for up to a day; those of
+-- queues that retain them for longer; reports of relays.
 CREATE TABLE posthaste.volume (
   shelf    text     NOT NULL CHECK (shelf IN ('attempt', 'day', 'long', 'relay')),
   slot     smallint NOT NULL,
-  -- the newest of a shelf is the one that is filled, until the next begins; NULL: empty
+  -- The newest volume of a shelf is being filled. NULL: the volume is empty.
   began_at timestamptz,
   PRIMARY KEY (shelf, slot)
 );
@@ -763,7 +756,7 @@ SELECT s.shelf, s.first + n, CASE WHEN n = 0 THEN clock_timestamp() END
   FROM (VALUES ('attempt', 0), ('day', 0), ('long', 4), ('relay', 0)) s(shelf, first),
     generate_series(0, 3) n;
 
--- What is set for the whole database.
+-- Settings of the whole database.
 CREATE TABLE posthaste.setting (
   only_row      boolean  PRIMARY KEY DEFAULT true CHECK (only_row),
   keep_attempts interval NOT NULL DEFAULT '7 days'
@@ -773,31 +766,31 @@ CREATE TABLE posthaste.setting (
 );
 INSERT INTO posthaste.setting DEFAULT VALUES;
 
--- How queues stood, for charts: a minute apart for an hour, ten minutes apart for a day, an hour
--- apart for a week (functions/sample.sql); the queue '' is all of them together. Totals since the
--- beginning, of which differences make rates, and the most there was since the sample before.
+-- Figures of queues for charts: every minute for an hour, every ten minutes for a day, hourly for a
+-- week (functions/sample.sql); the queue '' is the sum of all. Totals since the beginning, whose
+-- differences are rates, and maxima since the previous sample.
 CREATE TABLE posthaste.sample (
   at        timestamptz NOT NULL,
   come      bigint   NOT NULL,   -- jobs that were enqueued, or redriven
   done      bigint   NOT NULL,
   failed    bigint   NOT NULL,   -- attempts
-  started   bigint   NOT NULL,   -- runs, and for how many milliseconds their jobs had waited
+  started   bigint   NOT NULL,   -- runs; waited: the milliseconds that their jobs had waited
   waited    bigint   NOT NULL,
   available bigint   NOT NULL,
   running   bigint   NOT NULL,
-  oldest    double precision,    -- for how many seconds the next job had waited; NULL: none did
+  oldest    double precision,    -- seconds that the next job had waited; NULL: none waited
   span      smallint NOT NULL,   -- 1, 10 or 60 minutes
   queue     text COLLATE "C" NOT NULL,
   PRIMARY KEY (span, at, queue)
 );
 
--- Attempts that were counted or lost, one row each. outcome: 'retried' (another follows), 'dead'
--- (it was the last), 'discarded', 'cancelled', 'crashed' (its worker died). The worker's name
--- stands here because its row is forgotten a day after its end.
+-- Failed attempts and those whose worker died, one row each. outcome: 'retried' (another follows),
+-- 'dead' (it was the last), 'discarded', 'cancelled', 'crashed' (its worker died). The worker's
+-- name is copied because its row is deleted a day after its end.
 CREATE TABLE posthaste.attempt (
   at          timestamptz NOT NULL DEFAULT clock_timestamp(),
   job         bigint      NOT NULL,
-  worker      bigint,      -- who had it; NULL: nobody, it waited for its confirmation
+  worker      bigint,      -- NULL: none, it awaited its confirmation
   attempt     integer     NOT NULL,  -- 1 for the first
   slot        smallint    NOT NULL,
   outcome     text        NOT NULL,
@@ -808,7 +801,7 @@ CREATE TABLE posthaste.attempt (
 ) PARTITION BY LIST (slot);
 CREATE INDEX attempt_job ON posthaste.attempt (job);
 
--- Done jobs of queues that keep them.
+-- Completed jobs of queues that retain them.
 CREATE TABLE posthaste.finished (
   id           bigint      NOT NULL,
   ended_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -858,15 +851,13 @@ CREATE TABLE posthaste.finished_6 PARTITION OF posthaste.finished
 CREATE TABLE posthaste.finished_7 PARTITION OF posthaste.finished
   FOR VALUES IN (7) WITH (autovacuum_enabled = off);
 
--- A row of a job in a slot. state is NULL when the row is spent; outcome says then what became of
--- the job there.
+-- A row of a job in a slot. state is NULL if the row is finished; outcome is then that of the job.
 CREATE TYPE posthaste.slot_row AS (
   job posthaste.store, state text, outcome smallint, worker bigint, claimed_at timestamptz
 );
 
--- A job that was looked for. claimed_at and worker: since when, and with whom, it runs or ran last;
--- ended_at: when it was done or given up. Of a done job that its queue does not keep, ended_at is
--- not known.
+-- The result of a search for a job. claimed_at and worker: its current or last run. ended_at: when
+-- it was completed or dead-lettered; not known for a completed job that its queue does not retain.
 CREATE TYPE posthaste.found AS (
   id bigint, name text, queue text, priority integer, scheduled_at timestamptz,
   expires_at timestamptz, enqueued_at timestamptz, tag text, kwargs jsonb, unique_key text,
@@ -874,45 +865,45 @@ CREATE TYPE posthaste.found AS (
   worker bigint, worker_name text, claimed_at timestamptz, ended_at timestamptz, trace text
 );
 
--- Where the store was last worked: one row. Another store's data, loaded into this one, bring
--- theirs beside it, which no key keeps out. '{}': from the beginning of a rebase to its end;
--- '{copied}', '{copied,mixed}': rows came into a slot by themselves, the second where jobs had been
+-- The identity of the store when workers last used it: one row. Data of another store that is
+-- loaded into this one adds its row, which the key admits. '{}': a rebase is running; '{copied}',
+-- '{copied,mixed}': rows were loaded into a slot directly, the second if there had been jobs
 -- before.
 CREATE TABLE posthaste.store_identity (
   identity text[]      PRIMARY KEY,
   since    timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
--- Which site works the store, and what identified its server when it last did (functions/site.sql).
--- No row: no worker has come yet. Sites that are refused leave notes.
+-- The site that works the store, and what identified its server last (functions/site.sql). No row:
+-- no worker has registered yet. Refused sites are noted.
 CREATE TABLE posthaste.site (
   only_row  boolean     PRIMARY KEY DEFAULT true CHECK (only_row),
-  name      text,                    -- as set; none: known by its addresses alone
+  name      text,                    -- as configured; NULL: known by its addresses only
   addresses text[]      NOT NULL,    -- by which its processes connect, the newest first
   started   timestamptz NOT NULL,    -- the server's start
   life      bigint      NOT NULL,    -- posthaste.life
-  endpoint  text,                    -- the server's own address and port, if not of its machine
+  endpoint  text,                    -- the server's own address and port, unless loopback
   since     timestamptz NOT NULL DEFAULT clock_timestamp(),
   refused   text[]      NOT NULL DEFAULT '{}',  -- other sites whose processes wait here
   refused_at timestamptz[] NOT NULL DEFAULT '{}'
 );
 
--- All ids up to this one were drawn, and the one that has the write-ahead log up to here knows it:
--- a server that is promoted may know of more, never of fewer. The leader moves it on.
+-- All job ids up to this one were drawn, as the write-ahead log shows: a promoted or restored
+-- server begins new delivery ids above it (functions/restored.sql). The leader advances it.
 CREATE SEQUENCE posthaste.known_id MINVALUE 0 START 0;
 SELECT setval('posthaste.known_id', 0);
--- A slot that is claimed from has three tables more:
+-- Each slot that is claimed from has three more tables, for counters (functions/marks.sql):
 --   counted_k  marks in a lane's backlog, one every few hundred jobs: a cursor like that of a
---              claim, and the jobs from the first mark of its run up to it, by name and tag. What a
---              lane's claims have passed is the difference of two marks: draining writes nothing
---              here.
---   opened_k   marks in a lane's claims: which batches up to this one were not closed yet
---   left_k     jobs that ended where they waited, before they were claimed
+--              claim, and the number of jobs from the first mark of its run to it, by name and tag.
+--              The difference of two marks is the number of jobs between them, so that claims write
+--              nothing here.
+--   opened_k   marks in a lane's claims: the batches up to this one that were open
+--   left_k     jobs that ended before they were claimed
 CREATE TABLE posthaste.counted_0 (
-  -- the number of the run's first mark, which counts nothing: it stands where the claims stood
+  -- The number of the run's first mark, which counts no jobs and has the cursor of the claims.
   run       bigint      NOT NULL,
   number    bigint      NOT NULL,
-  max_xid   xid8        NOT NULL,  -- no job that the run has counted lies behind this one
+  max_xid   xid8        NOT NULL,  -- the last row that the run has counted
   max_id    bigint      NOT NULL,
   at_xid    xid8        NOT NULL,
   at_id     bigint      NOT NULL,
@@ -926,8 +917,8 @@ CREATE TABLE posthaste.counted_0 (
   jobs      bigint[]    NOT NULL
 ) WITH (autovacuum_enabled = off);
 
--- Within a run what is counted only grows, so this is the order of the marks, and of what they
--- reach. The only index: the planner is to have no choice.
+-- Within a run the counted rows only grow, so this is the order of the marks and of their last
+-- rows. The only index, so that the planner has no choice.
 CREATE INDEX counted_0_lane ON posthaste.counted_0 (queue, priority, run, max_xid, max_id, number);
 CREATE TABLE posthaste.opened_0 (
   number   bigint   NOT NULL,
@@ -947,10 +938,10 @@ CREATE TABLE posthaste.left_0 (
 ) WITH (autovacuum_enabled = off);
 CREATE INDEX left_0_lane ON posthaste.left_0 (queue, priority);
 CREATE TABLE posthaste.counted_1 (
-  -- the number of the run's first mark, which counts nothing: it stands where the claims stood
+  -- The number of the run's first mark, which counts no jobs and has the cursor of the claims.
   run       bigint      NOT NULL,
   number    bigint      NOT NULL,
-  max_xid   xid8        NOT NULL,  -- no job that the run has counted lies behind this one
+  max_xid   xid8        NOT NULL,  -- the last row that the run has counted
   max_id    bigint      NOT NULL,
   at_xid    xid8        NOT NULL,
   at_id     bigint      NOT NULL,
@@ -964,8 +955,8 @@ CREATE TABLE posthaste.counted_1 (
   jobs      bigint[]    NOT NULL
 ) WITH (autovacuum_enabled = off);
 
--- Within a run what is counted only grows, so this is the order of the marks, and of what they
--- reach. The only index: the planner is to have no choice.
+-- Within a run the counted rows only grow, so this is the order of the marks and of their last
+-- rows. The only index, so that the planner has no choice.
 CREATE INDEX counted_1_lane ON posthaste.counted_1 (queue, priority, run, max_xid, max_id, number);
 CREATE TABLE posthaste.opened_1 (
   number   bigint   NOT NULL,
@@ -985,10 +976,10 @@ CREATE TABLE posthaste.left_1 (
 ) WITH (autovacuum_enabled = off);
 CREATE INDEX left_1_lane ON posthaste.left_1 (queue, priority);
 CREATE TABLE posthaste.counted_2 (
-  -- the number of the run's first mark, which counts nothing: it stands where the claims stood
+  -- The number of the run's first mark, which counts no jobs and has the cursor of the claims.
   run       bigint      NOT NULL,
   number    bigint      NOT NULL,
-  max_xid   xid8        NOT NULL,  -- no job that the run has counted lies behind this one
+  max_xid   xid8        NOT NULL,  -- the last row that the run has counted
   max_id    bigint      NOT NULL,
   at_xid    xid8        NOT NULL,
   at_id     bigint      NOT NULL,
@@ -1002,8 +993,8 @@ CREATE TABLE posthaste.counted_2 (
   jobs      bigint[]    NOT NULL
 ) WITH (autovacuum_enabled = off);
 
--- Within a run what is counted only grows, so this is the order of the marks, and of what they
--- reach. The only index: the planner is to have no choice.
+-- Within a run the counted rows only grow, so this is the order of the marks and of their last
+-- rows. The only index, so that the planner has no choice.
 CREATE INDEX counted_2_lane ON posthaste.counted_2 (queue, priority, run, max_xid, max_id, number);
 CREATE TABLE posthaste.opened_2 (
   number   bigint   NOT NULL,
@@ -1023,10 +1014,10 @@ CREATE TABLE posthaste.left_2 (
 ) WITH (autovacuum_enabled = off);
 CREATE INDEX left_2_lane ON posthaste.left_2 (queue, priority);
 CREATE TABLE posthaste.counted_3 (
-  -- the number of the run's first mark, which counts nothing: it stands where the claims stood
+  -- The number of the run's first mark, which counts no jobs and has the cursor of the claims.
   run       bigint      NOT NULL,
   number    bigint      NOT NULL,
-  max_xid   xid8        NOT NULL,  -- no job that the run has counted lies behind this one
+  max_xid   xid8        NOT NULL,  -- the last row that the run has counted
   max_id    bigint      NOT NULL,
   at_xid    xid8        NOT NULL,
   at_id     bigint      NOT NULL,
@@ -1040,8 +1031,8 @@ CREATE TABLE posthaste.counted_3 (
   jobs      bigint[]    NOT NULL
 ) WITH (autovacuum_enabled = off);
 
--- Within a run what is counted only grows, so this is the order of the marks, and of what they
--- reach. The only index: the planner is to have no choice.
+-- Within a run the counted rows only grow, so this is the order of the marks and of their last
+-- rows. The only index, so that the planner has no choice.
 CREATE INDEX counted_3_lane ON posthaste.counted_3 (queue, priority, run, max_xid, max_id, number);
 CREATE TABLE posthaste.opened_3 (
   number   bigint   NOT NULL,
@@ -1061,10 +1052,10 @@ CREATE TABLE posthaste.left_3 (
 ) WITH (autovacuum_enabled = off);
 CREATE INDEX left_3_lane ON posthaste.left_3 (queue, priority);
 CREATE TABLE posthaste.counted_4 (
-  -- the number of the run's first mark, which counts nothing: it stands where the claims stood
+  -- The number of the run's first mark, which counts no jobs and has the cursor of the claims.
   run       bigint      NOT NULL,
   number    bigint      NOT NULL,
-  max_xid   xid8        NOT NULL,  -- no job that the run has counted lies behind this one
+  max_xid   xid8        NOT NULL,  -- the last row that the run has counted
   max_id    bigint      NOT NULL,
   at_xid    xid8        NOT NULL,
   at_id     bigint      NOT NULL,
@@ -1078,8 +1069,8 @@ CREATE TABLE posthaste.counted_4 (
   jobs      bigint[]    NOT NULL
 ) WITH (autovacuum_enabled = off);
 
--- Within a run what is counted only grows, so this is the order of the marks, and of what they
--- reach. The only index: the planner is to have no choice.
+-- Within a run the counted rows only grow, so this is the order of the marks and of their last
+-- rows. The only index, so that the planner has no choice.
 CREATE INDEX counted_4_lane ON posthaste.counted_4 (queue, priority, run, max_xid, max_id, number);
 CREATE TABLE posthaste.opened_4 (
   number   bigint   NOT NULL,
@@ -1099,10 +1090,10 @@ CREATE TABLE posthaste.left_4 (
 ) WITH (autovacuum_enabled = off);
 CREATE INDEX left_4_lane ON posthaste.left_4 (queue, priority);
 CREATE TABLE posthaste.counted_5 (
-  -- the number of the run's first mark, which counts nothing: it stands where the claims stood
+  -- The number of the run's first mark, which counts no jobs and has the cursor of the claims.
   run       bigint      NOT NULL,
   number    bigint      NOT NULL,
-  max_xid   xid8        NOT NULL,  -- no job that the run has counted lies behind this one
+  max_xid   xid8        NOT NULL,  -- the last row that the run has counted
   max_id    bigint      NOT NULL,
   at_xid    xid8        NOT NULL,
   at_id     bigint      NOT NULL,
@@ -1116,8 +1107,8 @@ CREATE TABLE posthaste.counted_5 (
   jobs      bigint[]    NOT NULL
 ) WITH (autovacuum_enabled = off);
 
--- Within a run what is counted only grows, so this is the order of the marks, and of what they
--- reach. The only index: the planner is to have no choice.
+-- Within a run the counted rows only grow, so this is the order of the marks and of their last
+-- rows. The only index, so that the planner has no choice.
 CREATE INDEX counted_5_lane ON posthaste.counted_5 (queue, priority, run, max_xid, max_id, number);
 CREATE TABLE posthaste.opened_5 (
   number   bigint   NOT NULL,
@@ -1137,7 +1128,8 @@ CREATE TABLE posthaste.left_5 (
 ) WITH (autovacuum_enabled = off);
 CREATE INDEX left_5_lane ON posthaste.left_5 (queue, priority);
 
--- A scheduled slot has two: what left it, and marks, each with all that had entered and not left.
+-- A scheduled slot has two: jobs that left it, and marks, each with the jobs that had entered and
+-- not left.
 CREATE TABLE posthaste.left_6 (
   xid      xid8    NOT NULL DEFAULT pg_current_xact_id(),
   jobs     bigint  NOT NULL,
@@ -1157,7 +1149,7 @@ CREATE TABLE posthaste.counted_6 (
   exhausted  boolean     NOT NULL,
   lo         pg_snapshot NOT NULL,
   hi         pg_snapshot NOT NULL,
-  left_hi    pg_snapshot NOT NULL,  -- what had left by then is subtracted
+  left_hi    pg_snapshot NOT NULL,  -- jobs that had left by then are subtracted
   queues     text[] COLLATE "C" NOT NULL,
   priorities integer[]   NOT NULL,
   names      text[] COLLATE "C" NOT NULL,
@@ -1184,7 +1176,7 @@ CREATE TABLE posthaste.counted_7 (
   exhausted  boolean     NOT NULL,
   lo         pg_snapshot NOT NULL,
   hi         pg_snapshot NOT NULL,
-  left_hi    pg_snapshot NOT NULL,  -- what had left by then is subtracted
+  left_hi    pg_snapshot NOT NULL,  -- jobs that had left by then are subtracted
   queues     text[] COLLATE "C" NOT NULL,
   priorities integer[]   NOT NULL,
   names      text[] COLLATE "C" NOT NULL,
@@ -1193,10 +1185,10 @@ CREATE TABLE posthaste.counted_7 (
   jobs       bigint[]    NOT NULL
 ) WITH (autovacuum_enabled = off);
 
--- Statistics: counters of what has no slot to lie in, by deltas: jobs in posthaste.in_flight and
--- posthaste.dead, and sums since the beginning, which workers flush about once a second. Two
--- segments, used by turns, so that the older can be truncated once the newest sums have all of it.
--- A delta may lie in either.
+-- Statistics: deltas of counters outside of the slots: jobs in posthaste.in_flight and
+-- posthaste.dead, and totals since the beginning, which workers flush about once a second. Two
+-- segments alternate, so that the older is truncated once the newest sums include it. A delta may
+-- be in either.
 CREATE SEQUENCE posthaste.stats_current MINVALUE 0 START 0;
 
 CREATE SEQUENCE posthaste.stats_low     MINVALUE 0 START 0;
@@ -1215,7 +1207,7 @@ CREATE TABLE posthaste.stats_delta (
 CREATE TABLE posthaste.stats_sum (
   number     bigint      NOT NULL,
   slot       smallint    NOT NULL DEFAULT pg_sequence_last_value('posthaste.stats_current') % 2,
-  hi         pg_snapshot NOT NULL,  -- every delta that is visible in it is in the sums
+  hi         pg_snapshot NOT NULL,  -- the sums include every delta that is visible in it
   queues     text[] COLLATE "C" NOT NULL,
   priorities integer[]   NOT NULL,
   names      text[] COLLATE "C" NOT NULL,
@@ -1251,8 +1243,8 @@ CREATE TYPE posthaste.counts AS (
   discarded_total bigint, expired_total bigint, cancelled_total bigint
 );
 
--- Who sends a queue in order: one worker at a time. A row changes when the lease is renewed, a few
--- times a minute (ordered_relay.sql of posthaste-relay).
+-- Leases of ordered relays: one worker at a time sends a queue. A row is updated a few times a
+-- minute, when the lease is renewed (ordered_relay.sql of posthaste-relay).
 CREATE TABLE posthaste.ordered_relay (
   queue  text COLLATE "C" PRIMARY KEY,
   worker bigint      NOT NULL,
@@ -1260,8 +1252,8 @@ CREATE TABLE posthaste.ordered_relay (
   until  timestamptz NOT NULL
 ) WITH (fillfactor = 50);
 
--- How a relay went each time that it wrote; in volumes of an hour (functions/history.sql), so that
--- nothing is updated. Sums are since it was started.
+-- Reports of relays, in volumes of an hour (functions/history.sql), so that no row is updated. Sums
+-- are since the relay was started.
 CREATE TABLE posthaste.relay (
   at          timestamptz NOT NULL DEFAULT clock_timestamp(),
   worker      bigint      NOT NULL,
@@ -1270,15 +1262,15 @@ CREATE TABLE posthaste.relay (
   retried       bigint      NOT NULL,
   unavailable  bigint      NOT NULL,
   down_since  timestamptz,            -- by the relay's clock
-  failing_since timestamptz,          -- by the relay's clock: nothing was taken since
+  failing_since timestamptz,          -- by the relay's clock: no job was accepted since
   slot        smallint    NOT NULL,
   state       text        NOT NULL,   -- up, down, or standby: another one has the lease
   queue       text COLLATE "C" NOT NULL,
   route       text        NOT NULL,
   destination text        NOT NULL,
   last_error  text,
-  rejections    jsonb       NOT NULL,   -- how many were rejected, by the reason
-  failures      jsonb       NOT NULL    -- how many were not taken, by the kind of failure
+  rejections    jsonb       NOT NULL,   -- rejected jobs by reason
+  failures      jsonb       NOT NULL    -- jobs that were not accepted, by kind of failure
 ) PARTITION BY LIST (slot);
 CREATE INDEX relay_queue ON posthaste.relay (queue, worker, at);
 
@@ -1291,57 +1283,57 @@ CREATE TABLE posthaste.relay_2 PARTITION OF posthaste.relay
 CREATE TABLE posthaste.relay_3 PARTITION OF posthaste.relay
   FOR VALUES IN (3) WITH (autovacuum_enabled = off);
 
--- What receivers have had: for those that cannot tell duplicates by themselves. It may be in
--- another database than the jobs.
+-- Deliveries that receivers have applied, for those that cannot detect duplicates themselves. It
+-- may be in another database than the jobs.
 CREATE TABLE posthaste.inbox (
   delivery_id uuid        PRIMARY KEY,
   received_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 CREATE INDEX inbox_received_at ON posthaste.inbox (received_at);
 
--- Alerts of whose beginning `posthaste alerts --notify` has told, and not of their end: who goes on
--- after it tells of that.
+-- Alerts whose beginning `posthaste alerts --notify` has reported, and whose end it has not, so
+-- that the next process reports the end.
 CREATE TABLE posthaste.alert (
   notify   text COLLATE "C"  NOT NULL,    -- the queue of its jobs
   alert    text COLLATE "C"  NOT NULL,
   queue    text COLLATE "C"  NOT NULL,
-  value    double precision  NOT NULL,    -- as it was at the beginning
+  value    double precision  NOT NULL,    -- at the beginning
   "limit"  double precision  NOT NULL,
   begun_at timestamptz       NOT NULL DEFAULT clock_timestamp(),
-  -- Several processes may tell one queue of other limits.
+  -- Several processes may notify one queue of different limits.
   PRIMARY KEY (notify, alert, queue, "limit")
 );
 
--- What somebody asked for all jobs that a filter names. A console goes through them batch by batch;
--- each batch is a transaction that acts and moves place and jobs on here, so each job counts once.
--- The one that is at a batch holds the lock (1885893481, id); between two of them driver, until
--- driven_until, keeps others from taking turns with it.
+-- Actions on all jobs that match a filter. A console executes them in batches. Each batch is one
+-- transaction, which also advances place and jobs here, so each job counts once. During a batch the
+-- console holds the lock (1885893481, id); between batches, driver and driven_until keep other
+-- consoles away.
 CREATE TABLE posthaste.bulk_action (
-  id           integer     PRIMARY KEY,   -- one more than the last: no sequence can be behind it
+  id           integer     PRIMARY KEY,   -- one more than the last
   started_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
   ended_at     timestamptz,
   driven_until timestamptz NOT NULL,
-  driver       uuid,                      -- NULL: nobody; it rests until then
+  driver       uuid,                      -- NULL: it rests until driven_until
   at_most      bigint      NOT NULL CHECK (at_most > 0),
-  expected     bigint,                    -- how many jobs there were; NULL: nobody counted
+  expected     bigint,                    -- matching jobs at the start; NULL: not counted
   jobs         bigint      NOT NULL DEFAULT 0,  -- done so far
-  pass_jobs    bigint      NOT NULL DEFAULT 0,  -- of them in this pass over all places
-  passes       integer     NOT NULL DEFAULT 0,  -- that came to their end
-  failures     integer     NOT NULL DEFAULT 0,  -- batches in a row that failed
+  pass_jobs    bigint      NOT NULL DEFAULT 0,  -- done in the current pass
+  passes       integer     NOT NULL DEFAULT 0,  -- complete passes over all places
+  failures     integer     NOT NULL DEFAULT 0,  -- consecutive batches that failed
   action       text        NOT NULL CHECK (action IN ('retry', 'cancel', 'redrive', 'delete')),
   state        text        NOT NULL DEFAULT 'running'
     CHECK (state IN ('running', 'finished', 'stopped', 'failed')),
-  filter       text        NOT NULL,      -- as it is typed, its times resolved
-  place        text,                      -- where the walk goes on; NULL: at the beginning
+  filter       text        NOT NULL,      -- as typed, with resolved times
+  place        text,                      -- where the pass continues; NULL: at the beginning
   who          text        NOT NULL,
-  stopped_by   text,                      -- who asked for its end; the next batch sees it
+  stopped_by   text,                      -- the user who stopped it; the next batch reads it
   last_error   text,
-  -- whose jobs were meant: a copy of the database does not go on by itself
+  -- The store of the jobs: a copy of the database does not continue the action.
   identity     text[]      NOT NULL
 ) WITH (fillfactor = 50);
 
--- What `posthaste txwatch` did to transactions: a row is committed before the statement that acts,
--- and gets its result afterwards. A row without a result: the process ended in between.
+-- Actions of `posthaste txwatch`: a row is committed before the statement that acts, and gets its
+-- result afterwards. A row without a result: the process ended in between.
 CREATE TABLE posthaste.txwatch_action (
   id                bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
   at                timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -1370,38 +1362,37 @@ CREATE TABLE posthaste.synced (
   relation regclass NOT NULL,
   key      name     NOT NULL,
   version  name     NOT NULL,
-  -- a boolean column: rows that are there and not to be found
+  -- a boolean column that marks rows as deleted
   deleted  name,
-  -- from a change until its job is due: direct indexing comes first
+  -- The time from a change until its job is due, in which the program may index the row itself.
   delay    interval NOT NULL DEFAULT '60 s' CHECK (delay >= '0'),
-  draws    boolean  NOT NULL,                      -- the version is ours to draw
-  enqueues boolean  NOT NULL,                      -- changes enqueue their jobs by themselves
+  draws    boolean  NOT NULL,                      -- triggers draw the version
+  enqueues boolean  NOT NULL,                      -- triggers enqueue the jobs of changes
   always   boolean  NOT NULL,                      -- also under session_replication_role = replica
-  -- Whose sequences the versions come from: syncs that draw for one column share them.
+  -- The sync whose sequences are used: syncs that draw for one column share them.
   drawn_by text COLLATE "C" NOT NULL,
-  -- A digest of how documents are made of rows, where an install said it: a program that makes them
-  -- otherwise makes none.
+  -- A digest of how documents are made of rows, if given at installation: a program with another
+  -- digest writes no documents.
   documents text COLLATE "C"
 );
 
--- What the last audit of each synced table has found.
+-- Results of the last audit of each synced table.
 CREATE TABLE posthaste.audited (
   audited_at timestamptz NOT NULL,
   rows       bigint  NOT NULL,
   documents  bigint  NOT NULL,
   differed   bigint  NOT NULL,
-  repaired   bigint  NOT NULL,               -- of these
-  contents   boolean NOT NULL,               -- were compared too
+  repaired   bigint  NOT NULL,               -- of those that differed
+  contents   boolean NOT NULL,               -- whether contents were compared too
   name       text COLLATE "C" PRIMARY KEY
 );
 
--- Postgres as the index: what is found, in a table of its own beside or in another database. The
--- last write of a document is the one with the largest (version, pass), whatever came last; a
--- deletion stays as a row without words, so that a late write of what was deleted finds something
--- larger.
+-- Postgres as the index, in the same database as the tables or in another. The valid write of a
+-- document is the one with the largest (version, pass), whatever arrived last. A deletion stays as
+-- a row without words, so that a late write of the deleted document finds a larger version.
 CREATE TABLE posthaste.search (
   version    bigint      NOT NULL,
-  token      bigint      NOT NULL,   -- whose write it was, for passes that must see their own
+  token      bigint      NOT NULL,   -- identifies the write, for passes that must find their own
   deleted_at timestamptz,
   pass       integer     NOT NULL,
   index      text COLLATE "C" NOT NULL,
@@ -1413,22 +1404,21 @@ CREATE TABLE posthaste.search (
 CREATE INDEX search_words ON posthaste.search USING gin (words);
 CREATE INDEX search_deleted_at ON posthaste.search (index, deleted_at) WHERE deleted_at IS NOT NULL;
 
--- Captures (posthaste-capture): what is committed elsewhere in the database becomes jobs. A row
--- changes when a process begins to run it, when its events take another path, and when it stops for
--- good.
+-- Captures (posthaste-capture): turn commits to other tables of the database into jobs. A row
+-- changes when a process starts the capture, when its path changes, and when it stops for good.
 CREATE TABLE posthaste.capture (
   installed_at timestamptz NOT NULL DEFAULT clock_timestamp(),
   started_at   timestamptz,
-  paused_at    timestamptz,            -- it takes nothing, and the server keeps its log
+  paused_at    timestamptz,            -- it reads no events, and the server keeps its log
   indirect_since timestamptz,          -- since when its path is not direct
   epoch  uuid        NOT NULL,   -- in each delivery id; another one after a gap
-  runner       uuid,                   -- whose marks count: those of others are refused
-  published    oid         NOT NULL,   -- a publication that is younger than the slot's place lacks
-                                       -- what was before it
+  runner       uuid,                   -- the process whose marks are accepted
+  published    oid         NOT NULL,   -- the publication's oid: one that was created again lacks
+                                       -- earlier changes
   slot         text        NOT NULL,
   publication  text        NOT NULL,
   name         text COLLATE "C" PRIMARY KEY CHECK (name ~ '^[a-z_][a-z0-9_]{0,39}$'),
-  stopped      text,                   -- why it does not go on before somebody acts
+  stopped      text,                   -- why it does not continue without intervention
   path         text,                   -- of one that sends without jobs: direct, waiting,
                                        -- spilling, full, draining
   path_problem text,                   -- why it is not direct
@@ -1436,13 +1426,13 @@ CREATE TABLE posthaste.capture (
   identity     text[]      NOT NULL
 ) WITH (fillfactor = 50);
 
--- How far captures are, each in the transaction of the jobs that it counts; the largest is the
--- newest. Nothing is updated: the table that is not written to is truncated once the newest marks
--- are copied out of it, so that a pinned snapshot leaves no dead rows. The parity of capture_turn
--- says which one is written to.
---   done                 all before it is done: the slot may be confirmed up to here
---   commit, record, row  the last change that is done, in a transaction that may go on
---   ended                where the server's log ended then, by which a lag is known in time
+-- The positions of captures, each written in the transaction of its jobs; the largest is the
+-- newest. No row is updated, so that a pinned snapshot leaves no dead rows: the newest marks are
+-- copied to the other table, and the old one is truncated. The parity of capture_turn selects the
+-- table that is written.
+--   done                 everything before it is done: the slot may be confirmed up to here
+--   commit, record, row  the last change that is done, of a transaction that may continue
+--   ended                where the server's log ended at that time, which gives the lag in time
 --   events, bytes        captured in this epoch
 CREATE SEQUENCE posthaste.capture_turn MINVALUE 0 START 0;
 SELECT setval('posthaste.capture_turn', 0);
@@ -1469,35 +1459,35 @@ CREATE TABLE posthaste.capture_mark_1 (
   epoch uuid        NOT NULL
 ) WITH (autovacuum_enabled = off);
 
--- What nobody captured.
+-- Changes that were not captured.
 CREATE TABLE posthaste.capture_gap (
   id          bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
   seen_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
   accepted_at timestamptz,
   epoch uuid        NOT NULL,
   begins      pg_lsn      NOT NULL,
-  ends        pg_lsn,                  -- NULL: the capture has not begun again
+  ends        pg_lsn,                  -- NULL: the capture has not started again
   capture     text COLLATE "C" NOT NULL,
   reason      text        NOT NULL,
   accepted_by text,
   tables      text[]      NOT NULL
 );
 
--- Copies of rows that were there before their capture, or are to be sent again. A row changes once
--- a chunk, in the transaction of the chunk's jobs.
+-- Copies of rows that existed before their capture, or are sent again. A row changes with each
+-- chunk, in the transaction of its jobs.
 CREATE TABLE posthaste.capture_copy (
   id          bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
   begun_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
   ended_at    timestamptz,
   rows        bigint      NOT NULL DEFAULT 0,
-  expected    bigint      NOT NULL,    -- about so many rows
+  expected    bigint      NOT NULL,    -- the estimated number of rows
   is_cancelled boolean    NOT NULL DEFAULT false,
   capture     text COLLATE "C" NOT NULL,
   schema_name text        NOT NULL,
   table_name  text        NOT NULL,
   filter      text,                    -- rows for which this SQL expression is true
-  problem     text,                    -- why it does not go on
-  after       text[]                   -- the key of the last row; NULL: it begins
+  problem     text,                    -- why it does not continue
+  after       text[]                   -- the key of the last row; NULL: it has copied none
 ) WITH (fillfactor = 50);
 CREATE UNIQUE INDEX capture_copy_open ON posthaste.capture_copy (capture, schema_name, table_name)
  WHERE ended_at IS NULL;
@@ -1861,13 +1851,13 @@ DECLARE problem text := CASE
   WHEN attempt < 0 THEN 'attempt: must not be negative'
   WHEN max_attempts < 1 THEN 'max_attempts: must be at least 1, or NULL for no limit'
   WHEN scheduled_at < '0001-01-01 00:00Z' OR scheduled_at >= '9999-01-01 00:00Z'
-    THEN 'scheduled_at: must lie in the years 1 to 9998'
+    THEN 'scheduled_at: must be in the years 1 to 9998'
   WHEN expires_at >= '9999-01-01 00:00Z' AND expires_at = scheduled_at + interval '30 days' THEN
-    'scheduled_at: must lie 30 days before the year 9999, unless expires_at is given'
+    'scheduled_at: must be 30 days before the year 9999, unless expires_at is given'
   WHEN expires_at < '0001-01-01 00:00Z' OR expires_at >= '9999-01-01 00:00Z'
-    THEN 'expires_at: must lie in the years 1 to 9998'
+    THEN 'expires_at: must be in the years 1 to 9998'
   WHEN enqueued_at < '0001-01-01 00:00Z' OR enqueued_at >= '9999-01-01 00:00Z'
-    THEN 'enqueued_at: must lie in the years 1 to 9998'
+    THEN 'enqueued_at: must be in the years 1 to 9998'
   WHEN NOT posthaste.is_trace(trace) THEN
     'trace: must be a traceparent of version 00, with a space and a tracestate or without, '
     'of at most 600 bytes'
@@ -1887,16 +1877,16 @@ BEGIN
     MESSAGE = 'posthaste: ' || field || ': the view posthaste.job does not accept it'
               || CASE WHEN field = 'unique_key' THEN '; call posthaste.enqueue()' ELSE '' END;
 END $f$;
--- Claim: hands out the jobs of a lane, a batch at a time (functions/window.sql says which).
+-- Claim: hands out the jobs of a lane in batches, which functions/window.sql selects.
 
 -- Claims up to p_limit jobs and p_bytes of arguments (but at least one job) of one lane of this
--- slot, of what was there at p_now, and returns the batch; NULL when there is none. The caller
--- holds the lane, since before p_now. A job that has expired is closed here and kept as expired;
--- with p_expired only such jobs are taken, up to the first that has not. o_mixed says that some of
--- the batch are closed already: those are not to be handed out, and there may be nothing else in
--- it. o_last says that nothing is left of the lane here. It is not so where the batch ended before
--- it, or was in the window of an earlier claim: what came since lies in the next one, and comes
--- before what any newer slot has.
+-- slot, among those visible at p_now, and returns the batch; NULL if there is none. The caller has
+-- held the lane's lock since before p_now. Expired jobs are closed here and stored as expired; with
+-- p_expired the batch has only such jobs, up to the first that has not expired. o_mixed: some jobs
+-- of the batch are already closed and must not be handed out; there may be no others. o_last: no
+-- unclaimed job of the lane is left in this slot. It is false if the batch ended before its window,
+-- or if an earlier claim began that window: jobs that have arrived since are in the next window,
+-- and come before those of newer slots.
 CREATE OR REPLACE FUNCTION posthaste.claim_0(
   p_queue text, p_priority integer, p_worker bigint, p_token uuid, p_limit integer, p_bytes bigint,
   p_expired boolean, p_now pg_snapshot, OUT o_batch bigint, OUT o_n integer, OUT o_bytes bigint,
@@ -1909,7 +1899,7 @@ BEGIN
   LOOP
     v_extent := posthaste.batch_extent_0(p_queue, p_priority, w, p_limit, p_bytes, p_expired);
     EXIT WHEN v_extent.o_n > 0;
-    -- nothing is left, or what is left has not expired
+    -- No job is left, or the next one has not expired.
     IF w.is_fresh OR v_extent.o_xid IS NOT NULL THEN
       RETURN;
     END IF;
@@ -1942,7 +1932,7 @@ BEGIN
   LOOP
     v_extent := posthaste.batch_extent_1(p_queue, p_priority, w, p_limit, p_bytes, p_expired);
     EXIT WHEN v_extent.o_n > 0;
-    -- nothing is left, or what is left has not expired
+    -- No job is left, or the next one has not expired.
     IF w.is_fresh OR v_extent.o_xid IS NOT NULL THEN
       RETURN;
     END IF;
@@ -1975,7 +1965,7 @@ BEGIN
   LOOP
     v_extent := posthaste.batch_extent_2(p_queue, p_priority, w, p_limit, p_bytes, p_expired);
     EXIT WHEN v_extent.o_n > 0;
-    -- nothing is left, or what is left has not expired
+    -- No job is left, or the next one has not expired.
     IF w.is_fresh OR v_extent.o_xid IS NOT NULL THEN
       RETURN;
     END IF;
@@ -2008,7 +1998,7 @@ BEGIN
   LOOP
     v_extent := posthaste.batch_extent_3(p_queue, p_priority, w, p_limit, p_bytes, p_expired);
     EXIT WHEN v_extent.o_n > 0;
-    -- nothing is left, or what is left has not expired
+    -- No job is left, or the next one has not expired.
     IF w.is_fresh OR v_extent.o_xid IS NOT NULL THEN
       RETURN;
     END IF;
@@ -2041,7 +2031,7 @@ BEGIN
   LOOP
     v_extent := posthaste.batch_extent_4(p_queue, p_priority, w, p_limit, p_bytes, p_expired);
     EXIT WHEN v_extent.o_n > 0;
-    -- nothing is left, or what is left has not expired
+    -- No job is left, or the next one has not expired.
     IF w.is_fresh OR v_extent.o_xid IS NOT NULL THEN
       RETURN;
     END IF;
@@ -2074,7 +2064,7 @@ BEGIN
   LOOP
     v_extent := posthaste.batch_extent_5(p_queue, p_priority, w, p_limit, p_bytes, p_expired);
     EXIT WHEN v_extent.o_n > 0;
-    -- nothing is left, or what is left has not expired
+    -- No job is left, or the next one has not expired.
     IF w.is_fresh OR v_extent.o_xid IS NOT NULL THEN
       RETURN;
     END IF;
@@ -2096,8 +2086,8 @@ BEGIN
   END IF;
 END $f$;
 
--- Closes the jobs of a batch that expired before it was claimed; the batch is to be closed job by
--- job from now on.
+-- Closes the jobs of a batch that expired before the claim. From then on the batch must be closed
+-- job by job.
 CREATE OR REPLACE FUNCTION posthaste.expire_claimed_0(p_batch bigint, p_token uuid)
 RETURNS void LANGUAGE plpgsql AS $f$
 BEGIN
@@ -2171,8 +2161,7 @@ BEGIN
     ON CONFLICT (id) DO NOTHING;
 END $f$;
 
--- The jobs of a batch as they are handed out, without those that are closed already when it is
--- mixed.
+-- The jobs of a batch as they are handed out; for a mixed batch without its closed jobs.
 CREATE OR REPLACE FUNCTION posthaste.batch_jobs_0(p_batch bigint, p_token uuid, p_mixed boolean)
 RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
   SELECT r.slot, p_batch, r.id, r.enqueued_at, r.scheduled_at, r.expires_at, r.priority, r.attempt,
@@ -2228,8 +2217,7 @@ RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
        WHERE a.xid = r.xid AND a.id = r.id)
 $f$;
 
--- The same jobs, of a batch of which none is closed, if their rows have at most p_bytes in all;
--- otherwise none.
+-- The same for a batch without closed jobs, if its rows have at most p_bytes together; else no row.
 CREATE OR REPLACE FUNCTION posthaste.batch_jobs_if_small_0(
   p_batch bigint, p_token uuid, p_bytes integer)
 RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
@@ -2384,19 +2372,19 @@ $f$;
 -- becomes asynchronous: a claim that a crash forgets only hands its jobs out again, and an
 -- acknowledgement that reached the disk took its claim with it.
 --
--- Behind a batch that had expired as a whole the lane goes on, expired jobs by the thousand, until
--- 5,000 were closed or 50 ms are over; behind one of which a part had expired, or that ended the
--- window of an earlier claim, as long as there is room: a newer slot must not come before it. Then
--- the claim leaves with what it has, and a row without an id comes last: it is to be followed by
--- another after this many milliseconds as are said in place of the batch, here 0. So does one that
--- has locked a hundred lanes, and one that p_bytes or a queue's rate stops. Without such a row, and
--- with fewer jobs than p_limit, nothing was left in these lanes.
+-- If all jobs of a batch had expired, the claim closes further expired jobs of the lane, a thousand
+-- at a time, until it has closed 5,000 or 50 ms have passed. If some had expired, or if the batch
+-- ended a window that an earlier claim began, it continues in the lane while there is room, because
+-- a newer slot must not come first. Then it returns the jobs that it has, and a last row without an
+-- id: the caller claims again after the number of milliseconds in the column batch, here 0. A claim
+-- that has locked a hundred lanes, or that p_bytes or the queue's rate has stopped, ends with such
+-- a row too. Without it, and with fewer jobs than p_limit, no job was left in these lanes.
 --
--- Lanes stay locked while the answer is sent, and a client that stands still reads nothing. With
--- p_answer, jobs of at most so many bytes are in the answer. Of each batch beyond, it has one row
--- without an id but with a slot: once the claim has committed, posthaste.claimed_jobs reads it.
--- The session remembers which these are, so that a statement that is sent behind the claim can read
--- them without knowing the answer.
+-- Lanes stay locked while the answer is sent, and a frozen client reads nothing. So with p_answer,
+-- the answer contains at most this many bytes of jobs. For each further batch it has a row without
+-- an id but with a slot: once the claim has committed, posthaste.claimed_jobs() reads the batch.
+-- The session remembers these batches, so that a statement sent right after the claim can read them
+-- before the answer has arrived.
 CREATE OR REPLACE FUNCTION posthaste.claim(
   p_queue text, p_priorities integer[], p_worker bigint, p_token uuid, p_limit integer,
   p_bytes bigint, p_answer integer DEFAULT NULL)
@@ -2409,17 +2397,17 @@ DECLARE
   v_priority integer; v_slot integer;
   b record;           -- the batch
   v_rows bigint;
-  v_expired boolean;  -- the lane goes on behind a batch that had expired
+  v_expired boolean;  -- the lane's previous batch had expired as a whole
   v_closed bigint := 0; v_left integer := p_limit;
   v_begun timestamptz;
-  v_is_held boolean;  -- the lane, before anything was read
+  v_is_held boolean;  -- the lane was locked without a check for work
   v_queue posthaste.queue;
   v_bytes bigint := p_bytes;
-  v_most integer;     -- what the next batch may have
+  v_most integer;     -- jobs that the next batch may have
   v_more posthaste.claimed;
   v_size bigint; v_lanes integer := 0;
-  v_answer integer := p_answer;  -- what more batches may add to the answer
-  v_share integer;               -- what of it is the next batch's
+  v_answer integer := p_answer;  -- bytes that further batches may add to the answer
+  v_share integer;               -- the part of them for the next batch
   v_is_sent boolean;
   v_taken bigint := 0;
   v_slots integer[] := '{}'; v_batches bigint[] := '{}';
@@ -2430,7 +2418,7 @@ BEGIN
       USING ERRCODE = 'invalid_transaction_state';
   END IF;
   PERFORM set_config('synchronous_commit', 'off', true);
-  -- After a crash of the server the first claim goes on there, and waits for the disk.
+  -- After a crash of the server, the worker's first claim rejoins, and waits for the disk.
   IF NOT EXISTS (SELECT FROM posthaste.worker
       WHERE id = p_worker AND stopped_at IS NULL AND identity = posthaste.session_identity())
      AND NOT posthaste.rejoin(p_worker) THEN
@@ -2452,8 +2440,8 @@ BEGIN
   FOREACH v_priority IN ARRAY p_priorities LOOP
     v_begun := clock_timestamp();
     v_is_held := false;
-    -- A single lane that is free is locked at once: a check before it would cost as much again. Of
-    -- many the empty ones would stay locked while the others are claimed from.
+    -- A single lane is locked without a check for work, which would cost as much as the claim. Of
+    -- several lanes, the empty ones would stay locked while the others are claimed from.
     IF cardinality(p_priorities) = 1 THEN
       v_is_held := pg_try_advisory_xact_lock(1885893475, posthaste.lane_key(p_queue, v_priority));
     END IF;
@@ -2461,8 +2449,9 @@ BEGIN
       CONTINUE WHEN NOT posthaste.lane_has_work(p_queue, v_priority, p_worker);
       PERFORM posthaste.hold_lane(p_queue, v_priority);
     END IF;
-    -- From here on nobody moves a job of the lane, and all slots are read as of one moment: what is
-    -- committed into two segments between two looks would be found in the newer one first.
+    -- While the lane is locked, no other session moves its jobs. All slots are read with one
+    -- snapshot: of jobs committed to two segments between two reads, the newer ones would come
+    -- first.
     v_now := posthaste.cursor_snapshot();
     FOREACH v_slot IN ARRAY posthaste.scan_slots() LOOP
       v_expired := false; v_most := v_left; v_size := v_bytes;
@@ -2494,8 +2483,8 @@ BEGIN
         END IF;
         v_is_sent := p_answer IS NULL OR NOT b.o_mixed AND b.o_bytes + 128 * b.o_n <= v_answer;
         v_rows := b.o_n;
-        -- Names and keys are counted only where the rows are read: half of what is left has room
-        -- for them.
+        -- o_bytes excludes names and keys, which are counted when the rows are read. A batch that
+        -- needs at most half of v_answer gets half of it, and so has room for them.
         v_share := CASE WHEN 2 * (b.o_bytes + 128 * b.o_n) <= v_answer THEN v_answer / 2
                         ELSE v_answer END;
         IF v_is_sent OR b.o_mixed THEN
@@ -2587,7 +2576,7 @@ BEGIN
           PERFORM set_config('posthaste.unread',
             p_token || ' ' || v_slots::text || ' ' || v_batches::text, false);
           v_more.slot := NULL;
-          v_answer := 0;  -- those that come after it are read after it
+          v_answer := 0;  -- later batches must be read after this one
         END IF;
         IF v_rows > 0 THEN
           v_left := v_left - v_rows; v_taken := v_taken + v_rows;
@@ -2612,7 +2601,7 @@ BEGIN
         END IF;
       END LOOP;
       IF v_left <= 0 OR v_bytes <= 0 THEN
-        -- The one that asked knows of no other limit than its own.
+        -- The caller knows only p_limit, and must learn that another limit ended the claim.
         IF v_taken < p_limit THEN
           v_more.batch := 0;
           RETURN NEXT v_more;
@@ -2620,7 +2609,7 @@ BEGIN
         RETURN;
       END IF;
     END LOOP;
-    -- What was walked in vain is passed over from now on.
+    -- A slow scan without a result: this moves the cursors past the rows that it read.
     IF v_is_held AND v_taken = 0 AND clock_timestamp() - v_begun > interval '2 ms' THEN
       PERFORM posthaste.lane_has_work(p_queue, v_priority, p_worker);
     END IF;
@@ -2629,9 +2618,9 @@ BEGIN
   END LOOP;
 END $f$;
 
--- What a claim took and nobody has closed since, for a worker that lost its answer: the batches in
--- the order of the claim. Waits for the lanes that it was for, though not for long, so that a claim
--- that is still under way has ended by the time it is looked for; of many lanes it finds nothing.
+-- The open batches of a claim, in its order, for a worker that lost the answer. Waits up to 5 s for
+-- the locks of its lanes, so that a claim that still runs has ended before its batches are read.
+-- Returns no row for more than a hundred lanes.
 CREATE OR REPLACE FUNCTION posthaste.claim_batches(
   p_queue text, p_priorities integer[], p_worker bigint, p_token uuid)
 RETURNS TABLE (slot smallint, batch bigint) LANGUAGE plpgsql
@@ -2642,7 +2631,7 @@ SET lock_timeout = '5s' SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
   v_priority integer;
 BEGIN
-  -- Of a worker that was declared dead they are quarantined.
+  -- The jobs of a worker that was declared dead are quarantined.
   IF cardinality(p_priorities) > 100
      OR NOT EXISTS (SELECT FROM posthaste.worker WHERE id = p_worker AND stopped_at IS NULL
                        AND posthaste.is_this_store(identity)) THEN
@@ -2695,10 +2684,10 @@ BEGIN
      ORDER BY f.batch;
 END $f$;
 
--- The jobs of a claim that has committed: those of its batches that are open, and what of it lies
--- in posthaste.in_flight, where a leader moves what is open for long; with p_ids only these.
--- Nothing of a worker that was declared dead: they are quarantined. No lock is held while they are
--- sent. STABLE, so that all of it is read as of one moment: a job that moves is met once.
+-- The jobs of a committed claim: those of its open batches, and those that a leader has moved to
+-- posthaste.in_flight because they ran for long; with p_ids only these. No row for a worker that
+-- was declared dead, whose jobs are quarantined. No lock is held while they are sent. STABLE, so
+-- that everything is read with one snapshot: a job that moves is returned once.
 CREATE OR REPLACE FUNCTION posthaste.claimed_jobs(
   p_worker bigint, p_token uuid, p_slots smallint[], p_batches bigint[], p_ids bigint[])
 RETURNS SETOF posthaste.claimed LANGUAGE plpgsql STABLE
@@ -2706,7 +2695,7 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
 SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan
 SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
-  v_split boolean;  -- some of the batch are closed
+  v_split boolean;  -- some jobs of the batch are closed
 BEGIN
   IF NOT EXISTS (SELECT FROM posthaste.worker WHERE id = p_worker AND stopped_at IS NULL
       AND posthaste.is_this_store(identity)) THEN
@@ -2756,9 +2745,9 @@ BEGIN
   END LOOP;
 END $f$;
 
--- Priorities of a queue that have jobs but are not among the known ones: one index probe per gap
--- between known lanes and slot, so that rows of known lanes are never walked. One, because what
--- lies behind it may be slow to walk; of a queue with many lanes up to a hundred.
+-- Priorities of a queue that have jobs and are not among the known ones. One index probe per slot
+-- and gap between known lanes, so that rows of known lanes are never scanned. Returns only one,
+-- because the rows after it may be slow to scan; up to a hundred for a queue with many lanes.
 CREATE OR REPLACE FUNCTION posthaste.discover_priorities(p_queue text, p_known integer[])
 RETURNS SETOF integer LANGUAGE plpgsql STABLE
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
@@ -2794,19 +2783,20 @@ BEGIN
     END LOOP;
   END LOOP;
 END $f$;
--- Acknowledge: a batch is closed as a whole, by one row, or job by job; each job row by the one
--- that inserts its ack row first: worker, rescue, the move of running jobs and expiry all race for
--- that key, and the losers learn it and change nothing. The one that closes must show the fence:
--- the claim row with this batch AND this token must exist (after a crash that forgot asynchronous
--- claims, batch numbers come again, tokens do not), and the job must belong to that batch.
+-- Acknowledge: a batch is closed as a whole, by one row, or job by job. A job is closed by the
+-- session that inserts its row into job_done_k first: workers, rescue, the move of running jobs and
+-- expiry compete for that key, and those that lose change nothing. The session must present the
+-- fence: the claim row with this batch and this token must exist (after a crash that lost
+-- asynchronous claims, batch numbers are drawn again, tokens are not), and the job must belong to
+-- that batch.
 --
 -- Kinds of closing, which are the outcomes stored in job_done_k and batch_done_k:
 --   0 done     1 scheduled for later (retry, snooze)   2 dead or discarded   3 expired   4 awaiting
 --   5 moved to the overflow   6 moved to in_flight while it runs on   7 rescued from a dead worker
 --   8 given back unstarted   9 cancelled
 
--- The transaction's commit waits for the disk, whatever its session is set to. A worker forgets a
--- job once its acknowledgement is answered, so a crash must not forget the acknowledgement.
+-- Makes the commit of this transaction wait for the disk, whatever the session's setting. A worker
+-- forgets a job once its acknowledgement is answered, so a crash must not lose the acknowledgement.
 CREATE OR REPLACE FUNCTION posthaste.wait_for_disk() RETURNS void LANGUAGE plpgsql AS $f$
 BEGIN
   IF current_setting('synchronous_commit'::text) = 'off'::text THEN
@@ -2814,10 +2804,9 @@ BEGIN
   END IF;
 END $f$;
 
--- Closes a whole batch: one row, however many jobs. False when that cannot be: the batch is not
--- ours, or a job of it was or is just being closed by itself. The one that closes jobs by
--- themselves holds the batch's lock shared until its transaction ends, and leaves a mark in
--- batch_split_k.
+-- Closes a whole batch by one row. Returns false if the batch does not have this fence, or if one
+-- of its jobs was closed singly or is being closed. A session that closes single jobs holds the
+-- batch's lock in shared mode until its transaction ends, and writes a row to batch_split_k.
 CREATE OR REPLACE FUNCTION posthaste.close_batch_0(
   p_batch bigint, p_token uuid, p_jobs integer, p_outcome smallint)
 RETURNS boolean LANGUAGE plpgsql AS $f$
@@ -2933,8 +2922,8 @@ BEGIN
   RETURN FOUND;
 END $f$;
 
--- Closes a whole batch whose jobs all go on later, at one moment and with no attempt counted. False
--- as above.
+-- Closes a whole batch and schedules all its jobs for one time, without counting an attempt.
+-- Returns false as above.
 CREATE OR REPLACE FUNCTION posthaste.reschedule_0(
   p_batch bigint, p_token uuid, p_jobs integer, p_due timestamptz, p_error text)
 RETURNS boolean LANGUAGE plpgsql AS $f$
@@ -2954,10 +2943,10 @@ BEGIN
   INSERT INTO posthaste.store
   SELECT a.* FROM posthaste.batch_rows_0(p_batch, p_token) r,
          posthaste.reschedule_row(r, v_slot, p_due, r.attempt, 0::smallint, p_error) a;
-  -- In a restored database a younger job may lie within the batch's edges.
+  -- In a restored database, a later job may be within the batch's bounds.
   GET DIAGNOSTICS v_rows = ROW_COUNT;
   IF v_rows <> p_jobs THEN
-    RAISE EXCEPTION 'posthaste: batch % has % jobs, and % lie within its bounds', p_batch, p_jobs,
+    RAISE EXCEPTION 'posthaste: batch % has % jobs, but % are within its bounds', p_batch, p_jobs,
       v_rows USING ERRCODE = 'object_not_in_prerequisite_state';
   END IF;
   RETURN true;
@@ -2981,10 +2970,10 @@ BEGIN
   INSERT INTO posthaste.store
   SELECT a.* FROM posthaste.batch_rows_1(p_batch, p_token) r,
          posthaste.reschedule_row(r, v_slot, p_due, r.attempt, 0::smallint, p_error) a;
-  -- In a restored database a younger job may lie within the batch's edges.
+  -- In a restored database, a later job may be within the batch's bounds.
   GET DIAGNOSTICS v_rows = ROW_COUNT;
   IF v_rows <> p_jobs THEN
-    RAISE EXCEPTION 'posthaste: batch % has % jobs, and % lie within its bounds', p_batch, p_jobs,
+    RAISE EXCEPTION 'posthaste: batch % has % jobs, but % are within its bounds', p_batch, p_jobs,
       v_rows USING ERRCODE = 'object_not_in_prerequisite_state';
   END IF;
   RETURN true;
@@ -3008,10 +2997,10 @@ BEGIN
   INSERT INTO posthaste.store
   SELECT a.* FROM posthaste.batch_rows_2(p_batch, p_token) r,
          posthaste.reschedule_row(r, v_slot, p_due, r.attempt, 0::smallint, p_error) a;
-  -- In a restored database a younger job may lie within the batch's edges.
+  -- In a restored database, a later job may be within the batch's bounds.
   GET DIAGNOSTICS v_rows = ROW_COUNT;
   IF v_rows <> p_jobs THEN
-    RAISE EXCEPTION 'posthaste: batch % has % jobs, and % lie within its bounds', p_batch, p_jobs,
+    RAISE EXCEPTION 'posthaste: batch % has % jobs, but % are within its bounds', p_batch, p_jobs,
       v_rows USING ERRCODE = 'object_not_in_prerequisite_state';
   END IF;
   RETURN true;
@@ -3035,10 +3024,10 @@ BEGIN
   INSERT INTO posthaste.store
   SELECT a.* FROM posthaste.batch_rows_3(p_batch, p_token) r,
          posthaste.reschedule_row(r, v_slot, p_due, r.attempt, 0::smallint, p_error) a;
-  -- In a restored database a younger job may lie within the batch's edges.
+  -- In a restored database, a later job may be within the batch's bounds.
   GET DIAGNOSTICS v_rows = ROW_COUNT;
   IF v_rows <> p_jobs THEN
-    RAISE EXCEPTION 'posthaste: batch % has % jobs, and % lie within its bounds', p_batch, p_jobs,
+    RAISE EXCEPTION 'posthaste: batch % has % jobs, but % are within its bounds', p_batch, p_jobs,
       v_rows USING ERRCODE = 'object_not_in_prerequisite_state';
   END IF;
   RETURN true;
@@ -3062,10 +3051,10 @@ BEGIN
   INSERT INTO posthaste.store
   SELECT a.* FROM posthaste.batch_rows_4(p_batch, p_token) r,
          posthaste.reschedule_row(r, v_slot, p_due, r.attempt, 0::smallint, p_error) a;
-  -- In a restored database a younger job may lie within the batch's edges.
+  -- In a restored database, a later job may be within the batch's bounds.
   GET DIAGNOSTICS v_rows = ROW_COUNT;
   IF v_rows <> p_jobs THEN
-    RAISE EXCEPTION 'posthaste: batch % has % jobs, and % lie within its bounds', p_batch, p_jobs,
+    RAISE EXCEPTION 'posthaste: batch % has % jobs, but % are within its bounds', p_batch, p_jobs,
       v_rows USING ERRCODE = 'object_not_in_prerequisite_state';
   END IF;
   RETURN true;
@@ -3089,10 +3078,10 @@ BEGIN
   INSERT INTO posthaste.store
   SELECT a.* FROM posthaste.batch_rows_5(p_batch, p_token) r,
          posthaste.reschedule_row(r, v_slot, p_due, r.attempt, 0::smallint, p_error) a;
-  -- In a restored database a younger job may lie within the batch's edges.
+  -- In a restored database, a later job may be within the batch's bounds.
   GET DIAGNOSTICS v_rows = ROW_COUNT;
   IF v_rows <> p_jobs THEN
-    RAISE EXCEPTION 'posthaste: batch % has % jobs, and % lie within its bounds', p_batch, p_jobs,
+    RAISE EXCEPTION 'posthaste: batch % has % jobs, but % are within its bounds', p_batch, p_jobs,
       v_rows USING ERRCODE = 'object_not_in_prerequisite_state';
   END IF;
   RETURN true;
@@ -3238,8 +3227,8 @@ BEGIN
     SELECT (m.job).* FROM mine m JOIN closed c ON c.xid = (m.job).xid AND c.id = (m.job).id;
 END $f$;
 
--- Jobs of a worker (or of one of its claims) in this slot that nobody has closed; of at most 200
--- batches at a time, because each batch that is closed job by job costs its transaction a lock.
+-- Open jobs of a worker (or of one of its claims) in this slot, of at most 200 batches at a time,
+-- because each batch that is closed job by job costs the transaction a lock.
 CREATE OR REPLACE FUNCTION posthaste.open_jobs_0(p_worker bigint, p_token uuid)
 RETURNS TABLE (batch bigint, token uuid, ids bigint[]) LANGUAGE sql STABLE AS $f$
   SELECT c.batch, c.token, array_agg(r.id ORDER BY r.id)
@@ -3323,8 +3312,8 @@ BEGIN
   RETURN QUERY SELECT 5::smallint, o.* FROM posthaste.open_jobs_5(p_worker, p_token) o;
 END $f$;
 
--- Closes whole batches as done; returns the positions of those that could not be, which are to be
--- settled job by job. Keys are not freed: a batch that has a job with one is to be settled.
+-- Closes whole batches as done. Returns the positions of those that it could not close, which must
+-- be settled job by job. It releases no keys: a batch that has a job with a key must be settled.
 CREATE OR REPLACE FUNCTION posthaste.close_batches(
   p_slots smallint[], p_batches bigint[], p_tokens uuid[], p_jobs integer[])
 RETURNS integer[] LANGUAGE plpgsql
@@ -3369,8 +3358,8 @@ BEGIN
   RETURN v_left;
 END $f$;
 
--- Reschedules all jobs of a batch, with no attempt counted; false when they are to be settled job
--- by job.
+-- Reschedules all jobs of a batch without counting an attempt. Returns false if they must be
+-- settled job by job.
 CREATE OR REPLACE FUNCTION posthaste.reschedule(
   p_slot smallint, p_batch bigint, p_token uuid, p_jobs integer, p_after interval, p_error text)
 RETURNS boolean LANGUAGE plpgsql
@@ -3405,8 +3394,8 @@ RETURNS SETOF posthaste.store LANGUAGE sql AS $f$
   SELECT (c.job).* FROM closed c
 $f$;
 
--- Sends closed jobs where their kind says: scheduled or ready again, dead, in flight; and releases
--- the unique keys and the turns of those that are done.
+-- Moves closed jobs by their kind: to the ready log or a scheduled slot, to posthaste.dead or to
+-- posthaste.in_flight. Releases the unique keys and the turns of completed jobs.
 CREATE OR REPLACE FUNCTION posthaste.route_closed_jobs(
   p_jobs posthaste.store[], p_ids bigint[], p_kinds smallint[], p_attempts integer[],
   p_after interval[], p_until timestamptz[], p_states text[], p_errors text[])
@@ -3433,8 +3422,8 @@ BEGIN
           THEN (SELECT posthaste.enter_scheduled())
                          ELSE (SELECT posthaste.enter_ready()) + posthaste.notify(j.queue,
                              (SELECT posthaste.listeners())) END) s(slot),
-    -- While the clock is behind what the promoter published, nothing can wait until it is due: who
-    -- cannot back off counts as no attempt.
+    -- While the clock is earlier than the published horizon, a job cannot wait until it is due. An
+    -- attempt without a back-off is not counted.
     LATERAL (SELECT CASE WHEN s.slot < 6 AND v.due > clock_timestamp() THEN j.attempt
                          ELSE v.attempt END) b(attempt),
     posthaste.reschedule_row(j, s.slot, v.due, b.attempt, 0::smallint, v.error) a
@@ -3449,15 +3438,15 @@ BEGIN
     posthaste.to_dead(a, v.state) d
    WHERE v.kind = 2 ON CONFLICT (id) DO NOTHING;
 
-  -- A quarantined job that is given back stays quarantined: it was not seen to run alone.
+  -- A quarantined job that is returned stays quarantined: it has not run alone yet.
   INSERT INTO posthaste.in_flight
   SELECT h.*
     FROM unnest(p_jobs) j JOIN unnest(p_ids, p_kinds) v(id, kind) ON v.id = j.id,
       posthaste.to_in_flight(j, 'quarantined', posthaste.quarantine_until(j.crashes)) h
    WHERE v.kind = 8 AND j.crashes > 0;
 
-  -- A confirmation that is already here ends the job at once. One whose transaction is open still,
-  -- or whose snapshot is older than the row in posthaste.in_flight, meets it later:
+  -- A confirmation that has already arrived ends the job at once. One whose transaction is still
+  -- open, or whose snapshot is older than the row in posthaste.in_flight, is applied later by
   -- posthaste.confirm_in_flight().
   WITH here AS (
     DELETE FROM posthaste.confirmed c USING unnest(p_jobs) j
@@ -3488,9 +3477,9 @@ BEGIN
    WHERE v.kind = 4 AND j.id NOT IN (SELECT id FROM here);
 END $f$;
 
--- Settles jobs of one batch, each in its own way, and returns the ids that were still ours; the
--- others were lost to somebody else and nothing of them was changed. Works in any isolation level,
--- so that a handler can finish its job in its own transaction.
+-- Settles jobs of one batch, each with its own outcome, and returns the ids of those that it
+-- closed. The others were closed by another session, and are not changed. Works in any isolation
+-- level, so that a handler can finish its job in its own transaction.
 CREATE OR REPLACE FUNCTION posthaste.settle(
   p_slot smallint, p_batch bigint, p_token uuid, p_ids bigint[], p_kinds smallint[],
   p_attempts integer[], p_after interval[], p_until timestamptz[], p_states text[], p_errors text[])
@@ -3505,7 +3494,7 @@ DECLARE
   v_worker bigint := CASE WHEN v_fails
       OR v_keeps THEN posthaste.worker_of(p_slot, p_batch, p_token, p_ids) END;
 BEGIN
-  -- The answer to fewer fits into what the server sends to a client that reads nothing.
+  -- A smaller answer fits into the network buffers even if the client reads nothing.
   IF cardinality(p_ids) > 1000 THEN
     PERFORM posthaste.limit_send_time();
   END IF;
@@ -3546,8 +3535,8 @@ BEGIN
   RETURN ARRAY(SELECT j.id FROM unnest(v_jobs) j);
 END $f$;
 
--- Gives back what a claim handed out when its answer never came: those jobs were never started. The
--- worker repeats it for a while, because the claim may still commit after the first try.
+-- Returns the jobs of a claim whose answer the worker did not receive: they were never started. The
+-- worker repeats this for a while, because the claim may still commit after the first call.
 CREATE OR REPLACE FUNCTION posthaste.return_claim(p_worker bigint, p_token uuid)
 RETURNS bigint LANGUAGE plpgsql
 SET enable_bitmapscan = off SET jit = off SET search_path = pg_catalog, pg_temp AS $f$
@@ -3558,7 +3547,7 @@ BEGIN
   PERFORM posthaste.wait_for_disk();
   FOR v_open IN
     SELECT o.* FROM posthaste.open_jobs(p_worker, p_token) o UNION ALL
-    -- By now a leader may have moved them there, as it does with whatever is open for long.
+    -- A leader may have moved them there, as it does with jobs that are open for long.
     SELECT (-1)::smallint, 0, p_token, array_agg(h.id) FROM posthaste.in_flight h
      WHERE h.worker = p_worker AND h.token = p_token AND h.state = 'running' HAVING count(*) > 0
   LOOP
@@ -3569,9 +3558,9 @@ BEGIN
   RETURN v_jobs;
 END $f$;
 
--- Ends the next job of a queue if it cannot be read: after a claim has failed again and again, down
--- to a single job. The one that is readable after all (a race with another worker) is given back.
--- What a worker reads is UTF-8, and a database may hold text that is not, and cannot become it.
+-- Dead-letters the next job of a queue if it cannot be read; called after claims have failed
+-- repeatedly, down to a single job. A readable job (after a race with another worker) is returned.
+-- Workers read UTF-8, and a database may contain text that cannot be converted to it.
 CREATE OR REPLACE FUNCTION posthaste.dead_letter_next(
   p_queue text, p_priorities integer[], p_worker bigint, p_token uuid, p_error text)
 RETURNS bigint LANGUAGE plpgsql
@@ -3584,7 +3573,7 @@ DECLARE
 BEGIN
   SELECT * INTO v_queue FROM posthaste.queue q WHERE q.name = p_queue AND q.rate IS NOT NULL;
   IF FOUND AND posthaste.rate_allowance(v_queue) = 0 THEN
-    -- The claim that failed took it, and handed out nothing.
+    -- The failed claim used up a job of the rate, and handed out none.
     PERFORM posthaste.consume_rate(v_queue, -1);
   END IF;
   FOR r IN SELECT * FROM posthaste.claim(p_queue, p_priorities, p_worker, p_token, 1, 1) LOOP
@@ -5083,8 +5072,9 @@ END $f$;
 -- goes into the ready log. Read after the transaction has its xid, so that each scheduled row is
 -- either due after the promoter's last read, or belongs to a transaction that the promoter knows to
 -- check. This does not depend on a clock: a clock that steps back makes jobs run early, but loses
--- none. Read before enter_scheduled() asks for the current segment: that order is what
--- posthaste.return_to_earlier_segment() relies on, which the leader calls once it is notified here.
+-- none. Read before enter_scheduled() reads the current segment:
+-- posthaste.return_to_earlier_segment(), which the leader calls once it is notified here, relies on
+-- that order.
 CREATE OR REPLACE FUNCTION posthaste.promote_horizon() RETURNS timestamptz LANGUAGE plpgsql AS $f$
 DECLARE
   x xid8 := pg_current_xact_id();
@@ -5218,7 +5208,7 @@ BEGIN
       INSERT INTO posthaste.unique_key AS u (key, id) VALUES (unique_key, job)
         ON CONFLICT DO NOTHING;
       EXIT WHEN FOUND;
-      -- Whatever the collation of the given column is.
+      -- The caller's expression may have another collation.
       SELECT u.id INTO holder FROM posthaste.unique_key u
        WHERE u.key = unique_key COLLATE pg_catalog."C";
       IF FOUND THEN
@@ -5248,8 +5238,6 @@ REVOKE EXECUTE ON FUNCTION
   posthaste.enqueue_slow(text, jsonb, text, integer, timestamptz, timestamptz, text, text, integer,
                           text, text, boolean) FROM PUBLIC;
 
--- Takes a unique key without waiting. Locks: creates functions only.
-
 -- Takes a key for a job. Returns the id of the job that now holds it, this one or another; NULL if
 -- another transaction is taking it.
 --
@@ -5275,7 +5263,7 @@ BEGIN
     END IF;
   END LOOP;
 EXCEPTION WHEN lock_not_available THEN
-  -- Of the key or of the table.
+  -- The lock may be that of the key or of the table.
   BEGIN
     RETURN (SELECT u.id FROM posthaste.unique_key u WHERE u.key = p_key COLLATE pg_catalog."C");
   EXCEPTION WHEN lock_not_available THEN
@@ -6568,8 +6556,8 @@ RETURNS void LANGUAGE sql AS $f$
                   posthaste.to_finished(r, c.worker) f
 $f$;
 
--- Records failed attempts; kinds, attempts, states and errors as dispose() takes them. Outcomes
--- that count no attempt (a snooze, or a job that expired while waiting) are no failures, except a
+-- Records failed attempts; kinds, attempts, states and errors are those of settle(). Outcomes that
+-- count no attempt (a snooze, or a job that expired while waiting) are no failures, except a
 -- worker's death (kind 7).
 CREATE OR REPLACE FUNCTION posthaste.note_attempts(
   p_jobs posthaste.store[], p_worker bigint, p_ids bigint[], p_kinds smallint[],
@@ -6688,10 +6676,9 @@ BEGIN
 EXCEPTION WHEN lock_not_available THEN
   RETURN false;
 END $f$;
--- Lanes: which have jobs that were not claimed yet, and jobs that are taken out of one to lie
--- elsewhere.
+-- Lanes: finds those with unclaimed jobs, and removes unclaimed jobs to move them elsewhere.
 
--- Whether a lane of this slot has jobs that were not claimed yet.
+-- Whether a lane of this slot has unclaimed jobs.
 CREATE OR REPLACE FUNCTION posthaste.pending_0(p_queue text, p_priority integer)
 RETURNS boolean LANGUAGE plpgsql AS $f$
 DECLARE
@@ -6701,7 +6688,7 @@ BEGIN
   SELECT * INTO c FROM posthaste.claim_0 WHERE queue = p_queue AND priority = p_priority
     ORDER BY queue DESC, priority DESC, batch DESC LIMIT 1;
   IF NOT FOUND THEN
-    RETURN true;  -- the lane was found by a row of it, and nothing was ever claimed
+    RETURN true;  -- callers find lanes by their rows, and none of these was claimed
   END IF;
   -- The rest of the last window, then everything that became visible after it.
   RETURN (NOT c.exhausted AND EXISTS (
@@ -6726,7 +6713,7 @@ BEGIN
   SELECT * INTO c FROM posthaste.claim_1 WHERE queue = p_queue AND priority = p_priority
     ORDER BY queue DESC, priority DESC, batch DESC LIMIT 1;
   IF NOT FOUND THEN
-    RETURN true;  -- the lane was found by a row of it, and nothing was ever claimed
+    RETURN true;  -- callers find lanes by their rows, and none of these was claimed
   END IF;
   -- The rest of the last window, then everything that became visible after it.
   RETURN (NOT c.exhausted AND EXISTS (
@@ -6751,7 +6738,7 @@ BEGIN
   SELECT * INTO c FROM posthaste.claim_2 WHERE queue = p_queue AND priority = p_priority
     ORDER BY queue DESC, priority DESC, batch DESC LIMIT 1;
   IF NOT FOUND THEN
-    RETURN true;  -- the lane was found by a row of it, and nothing was ever claimed
+    RETURN true;  -- callers find lanes by their rows, and none of these was claimed
   END IF;
   -- The rest of the last window, then everything that became visible after it.
   RETURN (NOT c.exhausted AND EXISTS (
@@ -6776,7 +6763,7 @@ BEGIN
   SELECT * INTO c FROM posthaste.claim_3 WHERE queue = p_queue AND priority = p_priority
     ORDER BY queue DESC, priority DESC, batch DESC LIMIT 1;
   IF NOT FOUND THEN
-    RETURN true;  -- the lane was found by a row of it, and nothing was ever claimed
+    RETURN true;  -- callers find lanes by their rows, and none of these was claimed
   END IF;
   -- The rest of the last window, then everything that became visible after it.
   RETURN (NOT c.exhausted AND EXISTS (
@@ -6801,7 +6788,7 @@ BEGIN
   SELECT * INTO c FROM posthaste.claim_4 WHERE queue = p_queue AND priority = p_priority
     ORDER BY queue DESC, priority DESC, batch DESC LIMIT 1;
   IF NOT FOUND THEN
-    RETURN true;  -- the lane was found by a row of it, and nothing was ever claimed
+    RETURN true;  -- callers find lanes by their rows, and none of these was claimed
   END IF;
   -- The rest of the last window, then everything that became visible after it.
   RETURN (NOT c.exhausted AND EXISTS (
@@ -6826,7 +6813,7 @@ BEGIN
   SELECT * INTO c FROM posthaste.claim_5 WHERE queue = p_queue AND priority = p_priority
     ORDER BY queue DESC, priority DESC, batch DESC LIMIT 1;
   IF NOT FOUND THEN
-    RETURN true;  -- the lane was found by a row of it, and nothing was ever claimed
+    RETURN true;  -- callers find lanes by their rows, and none of these was claimed
   END IF;
   -- The rest of the last window, then everything that became visible after it.
   RETURN (NOT c.exhausted AND EXISTS (
@@ -6843,8 +6830,8 @@ BEGIN
          WHERE pg_visible_in_snapshot(p, v_now));
 END $f$;
 
--- The first lane of this slot that has jobs that were not claimed yet; the internal ones of queue
--- '' are lanes as well. One index probe leads from lane to lane.
+-- The first lane of this slot with unclaimed jobs, including the internal lanes of queue ''. Costs
+-- one index probe per lane.
 CREATE OR REPLACE FUNCTION posthaste.pending_lane_0(OUT o_queue text, OUT o_priority integer)
 LANGUAGE plpgsql AS $f$
 BEGIN
@@ -6923,8 +6910,8 @@ BEGIN
   END CASE;
 END $f$;
 
--- Whether this many lanes of a queue have rows in this slot, spent or not. One index probe leads
--- from lane to lane.
+-- Whether at least this many lanes of a queue have rows in this slot, finished or not. Costs one
+-- index probe per lane.
 CREATE OR REPLACE FUNCTION posthaste.has_lanes_0(p_queue text, p_lanes integer)
 RETURNS boolean LANGUAGE plpgsql AS $f$
 DECLARE
@@ -7027,8 +7014,8 @@ BEGIN
   RETURN false;
 END $f$;
 
--- Forgets lanes of which no slot has a row any more, of queues that have more than a few: each
--- known lane costs a probe at each look.
+-- Forgets lanes without a row in any slot, of queues with more than 32 known lanes: each known lane
+-- costs a probe at each poll.
 CREATE OR REPLACE FUNCTION posthaste.forget_lanes() RETURNS void LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_hashjoin = off SET jit = off
 SET search_path = pg_catalog, pg_temp AS $f$
@@ -7050,9 +7037,9 @@ BEGIN
   ;
 END $f$;
 
--- Takes up to p_limit unclaimed jobs of a lane out of this slot, in the lane's order, by claiming
--- them as nobody: the caller's transaction puts them elsewhere. What of them had expired is kept as
--- expired and not returned.
+-- Removes up to p_limit unclaimed jobs of a lane from this slot, in the lane's order, by claiming
+-- them as worker 0; the caller's transaction writes them elsewhere. Expired jobs among them are
+-- stored as expired and not returned.
 CREATE OR REPLACE FUNCTION posthaste.remove_unclaimed_0(
   p_queue text, p_priority integer, p_limit integer)
 RETURNS SETOF posthaste.store LANGUAGE plpgsql AS $f$
@@ -7180,7 +7167,7 @@ BEGIN
   END IF;
 END $f$;
 
--- Takes unclaimed jobs of a lane out of a slot.
+-- Removes unclaimed jobs of a lane from a slot.
 CREATE OR REPLACE FUNCTION posthaste.remove_unclaimed(
   p_slot integer, p_queue text, p_priority integer, p_limit integer)
 RETURNS SETOF posthaste.store LANGUAGE plpgsql
@@ -7210,8 +7197,8 @@ END $f$;
 -- Duty locks (1885893476, n): 1 the ready log (rotate, seal, overflow, reclaim)   2 the scheduled
 -- slots   3 rescue   4 expiry   5 history   6 counting   7 samples
 
--- For a statement that is sent alone: what a block would begin with. The isolation level cannot be
--- changed any more, so another one is refused.
+-- Applies the settings of a maintenance transaction to a statement that is sent without a block.
+-- The isolation level can no longer be changed, so another one is rejected.
 CREATE OR REPLACE FUNCTION posthaste.begin_single_statement()
 RETURNS boolean LANGUAGE plpgsql STABLE AS $f$
 DECLARE
@@ -7734,8 +7721,7 @@ BEGIN
     IF v.n < v_step AND w.is_fresh AND clock_timestamp() - v_started < interval '20 ms' THEN
       RETURN v_counted;
     END IF;
-    -- A slow read of few jobs has scanned rows that nobody can see: a mark spares the next read
-    -- that scan.
+    -- A slow read of few jobs has scanned invisible rows: a mark spares the next read that scan.
     IF v.n > 0 OR w.is_fresh THEN
       IF m.number = m.run AND v_counted = 0 AND m.jobs = '{}' THEN
         INSERT INTO posthaste.counted_0 SELECT m.*;
@@ -7828,8 +7814,7 @@ BEGIN
     IF v.n < v_step AND w.is_fresh AND clock_timestamp() - v_started < interval '20 ms' THEN
       RETURN v_counted;
     END IF;
-    -- A slow read of few jobs has scanned rows that nobody can see: a mark spares the next read
-    -- that scan.
+    -- A slow read of few jobs has scanned invisible rows: a mark spares the next read that scan.
     IF v.n > 0 OR w.is_fresh THEN
       IF m.number = m.run AND v_counted = 0 AND m.jobs = '{}' THEN
         INSERT INTO posthaste.counted_1 SELECT m.*;
@@ -7922,8 +7907,7 @@ BEGIN
     IF v.n < v_step AND w.is_fresh AND clock_timestamp() - v_started < interval '20 ms' THEN
       RETURN v_counted;
     END IF;
-    -- A slow read of few jobs has scanned rows that nobody can see: a mark spares the next read
-    -- that scan.
+    -- A slow read of few jobs has scanned invisible rows: a mark spares the next read that scan.
     IF v.n > 0 OR w.is_fresh THEN
       IF m.number = m.run AND v_counted = 0 AND m.jobs = '{}' THEN
         INSERT INTO posthaste.counted_2 SELECT m.*;
@@ -8016,8 +8000,7 @@ BEGIN
     IF v.n < v_step AND w.is_fresh AND clock_timestamp() - v_started < interval '20 ms' THEN
       RETURN v_counted;
     END IF;
-    -- A slow read of few jobs has scanned rows that nobody can see: a mark spares the next read
-    -- that scan.
+    -- A slow read of few jobs has scanned invisible rows: a mark spares the next read that scan.
     IF v.n > 0 OR w.is_fresh THEN
       IF m.number = m.run AND v_counted = 0 AND m.jobs = '{}' THEN
         INSERT INTO posthaste.counted_3 SELECT m.*;
@@ -8110,8 +8093,7 @@ BEGIN
     IF v.n < v_step AND w.is_fresh AND clock_timestamp() - v_started < interval '20 ms' THEN
       RETURN v_counted;
     END IF;
-    -- A slow read of few jobs has scanned rows that nobody can see: a mark spares the next read
-    -- that scan.
+    -- A slow read of few jobs has scanned invisible rows: a mark spares the next read that scan.
     IF v.n > 0 OR w.is_fresh THEN
       IF m.number = m.run AND v_counted = 0 AND m.jobs = '{}' THEN
         INSERT INTO posthaste.counted_4 SELECT m.*;
@@ -8204,8 +8186,7 @@ BEGIN
     IF v.n < v_step AND w.is_fresh AND clock_timestamp() - v_started < interval '20 ms' THEN
       RETURN v_counted;
     END IF;
-    -- A slow read of few jobs has scanned rows that nobody can see: a mark spares the next read
-    -- that scan.
+    -- A slow read of few jobs has scanned invisible rows: a mark spares the next read that scan.
     IF v.n > 0 OR w.is_fresh THEN
       IF m.number = m.run AND v_counted = 0 AND m.jobs = '{}' THEN
         INSERT INTO posthaste.counted_5 SELECT m.*;
@@ -9357,25 +9338,25 @@ BEGIN
       RETURNING store.id)
     SELECT sent.id FROM sent;
 END $f$;
--- Order: jobs with an ordering key run one at a time, each when the one before it has ended for
--- good, in the order in which they were enqueued.
+-- Ordering: jobs with the same ordering key run one at a time, in the order in which they were
+-- enqueued, each after the previous one has ended for good.
 --
--- The order of a key is kept by the leader alone, from two internal lanes of the ready log that it
--- claims as a worker claims jobs, so that no late commit is missed and nothing happens twice. Their
--- queue is '', which no job may have:
---   ('', 0) jobs that have no turn yet, their own lane in own_queue and own_priority
---   ('', 1) ends of turns: who had the turn has ended, and its row says which key and turn
--- Each gets a turn, a number that grows. If its key is free it goes to its own lane at once. Else
--- it waits in a scheduled slot, due never ('9999-01-01', which no job may be), where it expires, is
--- cancelled and is carried over like any scheduled job. At the end of a turn the next one of the
--- key leaves its scheduled slot. What is retried, snoozed, awaited or rescued keeps its turn, and
--- its key stays taken.
+-- Only the leader orders jobs. It claims two internal lanes of the ready log as a worker claims
+-- jobs, so that it misses no late commit and handles no row twice. Their queue is '', which no job
+-- may have:
+--   ('', 0) jobs without a turn; own_queue and own_priority are their lane
+--   ('', 1) ends of turns: the row contains the key and the turn of a job that has ended
+-- Each job gets a turn, a growing number. If its key is free, it goes to its own lane at once. Else
+-- it waits in a scheduled slot with the due time '9999-01-01', which no job may have. There it
+-- expires, is cancelled or is carried over like any scheduled job. At the end of a turn, the next
+-- job of the key leaves its scheduled slot. A job that is retried, snoozed, awaiting or rescued
+-- keeps its turn, and its key stays taken.
 --
--- Of the rows of a key in turn_6 and turn_7 the newest (by n) is how the key stands; a table is
--- emptied with its scheduled slot. Nothing is updated, and each look is at one key, behind a
--- number: a pinned horizon does not matter.
+-- The newest row (by n) of a key in turn_6 and turn_7 is the key's position; each table is
+-- truncated with its scheduled slot. No row is updated, and each query reads one end of one index
+-- range, so a pinned horizon does not matter.
 
--- How a key stands by this table.
+-- The position of a key in this table.
 CREATE OR REPLACE FUNCTION posthaste.ordering_position_6(p_key text)
 RETURNS SETOF posthaste.turn_6 LANGUAGE sql STABLE AS $f$
   SELECT * FROM posthaste.turn_6 t
@@ -9387,8 +9368,8 @@ RETURNS SETOF posthaste.turn_7 LANGUAGE sql STABLE AS $f$
     WHERE t.ordering_key = p_key ORDER BY t.ordering_key DESC, t.n DESC LIMIT 1
 $f$;
 
--- Who waits first in this slot behind a turn of its key. Where it lies, and not what it is: the
--- arguments of a thousand may fill a gigabyte.
+-- The place of the first job in this slot that waits after this turn of the key. Only its place,
+-- because the arguments of a thousand jobs may fill a gigabyte.
 CREATE OR REPLACE FUNCTION posthaste.next_blocked_6(p_key text, p_turn bigint)
 RETURNS SETOF posthaste.place LANGUAGE sql STABLE AS $f$
   SELECT r.slot, r.turn, r.xid, r.id FROM posthaste.scheduled_6 r
@@ -9412,7 +9393,7 @@ RETURNS SETOF posthaste.place LANGUAGE sql STABLE AS $f$
    ORDER BY r.ordering_key, r.turn LIMIT 1
 $f$;
 
--- Closes jobs where they wait and lets them begin.
+-- Closes these jobs in this slot, where they wait, and writes them to their lanes.
 CREATE OR REPLACE FUNCTION posthaste.begin_6(p_places posthaste.place[])
 RETURNS void LANGUAGE sql AS $f$
   INSERT INTO posthaste.closed_unclaimed_6 (xid, id, outcome) SELECT u.xid, u.id, 1
@@ -9442,7 +9423,7 @@ RETURNS void LANGUAGE sql AS $f$
    WHERE u.slot = 7
 $f$;
 
--- The row that says that a turn has ended.
+-- The rows that record the ends of these turns.
 CREATE OR REPLACE FUNCTION posthaste.turn_end_rows(keys text[], turns bigint[])
 RETURNS SETOF posthaste.store LANGUAGE sql AS $f$
   SELECT pg_current_xact_id(), nextval('posthaste.job_id'), clock_timestamp(), clock_timestamp(),
@@ -9460,7 +9441,7 @@ RETURNS void LANGUAGE sql AS $f$
   INSERT INTO posthaste.store SELECT * FROM posthaste.turn_end_rows(keys, turns)
 $f$;
 
--- How a key stands; no row when it is free and was not seen for long.
+-- The position of a key; no row if it has been free for long.
 CREATE OR REPLACE FUNCTION posthaste.ordering_position(p_key text)
 RETURNS TABLE (n bigint, turn bigint, is_free boolean) LANGUAGE sql STABLE AS $f$
   SELECT s.n, s.turn, s.is_free
@@ -9469,7 +9450,7 @@ RETURNS TABLE (n bigint, turn bigint, is_free boolean) LANGUAGE sql STABLE AS $f
     ORDER BY s.n DESC LIMIT 1
 $f$;
 
--- Writes down how keys stand now.
+-- Records new positions of keys.
 CREATE OR REPLACE FUNCTION posthaste.note_turns(p_keys text[], p_turns bigint[], p_free boolean[])
 RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
@@ -9484,8 +9465,8 @@ BEGIN
   END CASE;
 END $f$;
 
--- Keeps what is still true of a table that is to be emptied: keys that are taken, and how many they
--- were. A free one is as good as unknown.
+-- Copies the positions of taken keys out of a table before its truncation, and records their
+-- number. A free key needs no row.
 CREATE OR REPLACE FUNCTION posthaste.carry_over_turns(p_slot integer)
 RETURNS void LANGUAGE plpgsql
 SET jit = off SET search_path = pg_catalog, pg_temp AS $f$
@@ -9501,7 +9482,7 @@ BEGIN
   PERFORM setval('posthaste.turns_kept', v_kept);
 END $f$;
 
--- How taken keys stand, and by which table.
+-- The positions of taken keys, with the slots of their tables.
 CREATE OR REPLACE FUNCTION posthaste.taken_keys()
 RETURNS TABLE (slot integer, t posthaste.turn_6) LANGUAGE sql STABLE AS $f$
   SELECT b.slot, b.t
@@ -9513,8 +9494,7 @@ RETURNS TABLE (slot integer, t posthaste.turn_6) LANGUAGE sql STABLE AS $f$
    WHERE NOT (b.t).is_free
 $f$;
 
--- Gives turns to jobs that have none, in their order: the first of a free key begins, the others
--- wait.
+-- Assigns turns to jobs in this order: the first job of a free key begins, the others wait.
 CREATE OR REPLACE FUNCTION posthaste.assign_turns(p_jobs posthaste.store[])
 RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
@@ -9548,7 +9528,7 @@ BEGIN
     WHERE v_keys IS NOT NULL;
 END $f$;
 
--- Whether somebody may wait in a scheduled slot.
+-- Whether jobs may wait for their turn in a scheduled slot.
 CREATE OR REPLACE FUNCTION posthaste.may_wait_in(p_slot integer)
 RETURNS boolean LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
@@ -9557,8 +9537,8 @@ BEGIN
     OR NOT CASE p_slot WHEN 6 THEN posthaste.is_promoted_6() ELSE posthaste.is_promoted_7() END;
 END $f$;
 
--- After the end of turns: the next one of each key begins; a key without anybody is free. An end
--- that is not of the present turn changes nothing: it is of a job that ended while it waited.
+-- Handles ends of turns: the next job of each key begins; a key without waiting jobs becomes free.
+-- The end of a turn that is not the current one changes nothing: its job ended while it waited.
 CREATE OR REPLACE FUNCTION posthaste.begin_next(p_ends posthaste.store[])
 RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
@@ -9567,8 +9547,8 @@ DECLARE
   v_turns bigint[];
   v_free boolean[];
   v_next posthaste.place[];
-  -- Of a slot that was carried over nobody is left, and all its rows would be walked to find that
-  -- out.
+  -- A slot that was carried over has no waiting jobs, but only a scan of all its rows would show
+  -- it.
   v_six boolean := posthaste.may_wait_in(6);
   v_seven boolean := posthaste.may_wait_in(7);
 BEGIN
@@ -9589,9 +9569,9 @@ BEGIN
   END IF;
 END $f$;
 
--- Takes turns for those who came into a slot since. False when somebody came into one of the older
--- slots meanwhile, whose transaction may have committed before one of these began: then nothing was
--- done, and the older slot comes first the next time.
+-- Assigns turns to jobs that have arrived in a slot, and returns their number. If a job has arrived
+-- in an older slot meanwhile, whose transaction may have committed before one of these began, it
+-- changes nothing and returns 1: the older slot comes first in the next step.
 CREATE OR REPLACE FUNCTION posthaste.take_arrivals(
   p_slot integer, p_older integer[], p_limit integer)
 RETURNS bigint LANGUAGE plpgsql
@@ -9600,8 +9580,8 @@ DECLARE
   v_jobs posthaste.store[];
   v_older integer;
 BEGIN
-  -- Numbers of transactions, and of jobs within one: who committed before somebody else began has
-  -- the smaller one.
+  -- By transaction id, then by job id: a transaction that committed before another began has the
+  -- smaller id.
   v_jobs := ARRAY(SELECT t FROM posthaste.remove_unclaimed(p_slot, '', 0, p_limit) t
                    ORDER BY t.xid, t.id);
   IF cardinality(v_jobs) > 0 THEN
@@ -9617,9 +9597,9 @@ EXCEPTION WHEN SQLSTATE 'PH001' THEN
   RETURN 1;
 END $f$;
 
--- One step of the ordering: what has ended since, at most 200 in each slot (each may let a megabyte
--- begin), then who has come since into the oldest slot that has somebody, at most p_limit. How many
--- there were. A lane that somebody holds is left for the next time.
+-- One step of the ordering: handles ended turns, at most 200 in each slot (each may start a job of
+-- a megabyte), then the jobs that have arrived in the oldest slot with such jobs, at most p_limit.
+-- Returns the number of both. A lane that another session holds is left for the next step.
 CREATE OR REPLACE FUNCTION posthaste.advance_ordering(p_limit integer)
 RETURNS bigint LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
@@ -9631,12 +9611,12 @@ DECLARE
   v_all bigint := 0;
   v_here bigint := 0;
 BEGIN
-  -- The promoter's lock: who waits must not be carried over meanwhile.
+  -- The promoter's lock: waiting jobs must not be carried over meanwhile.
   IF current_setting('transaction_isolation') <> 'read committed'
     OR NOT pg_try_advisory_xact_lock(1885893476, 2) THEN
     RETURN 0;
   END IF;
-  -- What a crash forgets, it forgets with everything that followed from it.
+  -- A crash that loses this commit also loses every commit after it.
   PERFORM set_config('synchronous_commit', 'off', true);
   IF pg_try_advisory_xact_lock(1885893475, posthaste.lane_key('', 1)) THEN
     FOR i IN 1 .. cardinality(v_slots) LOOP
@@ -9656,8 +9636,8 @@ BEGIN
   END IF;
   RETURN v_all + v_here;
 END $f$;
--- Maintenance: the overflow. Jobs that nobody claims would pin the ready log; they are moved to a
--- separate slot, which is kept small in turn.
+-- Maintenance: the overflow. Jobs that no worker claims would pin the ready log, so they are moved
+-- to a separate slot, which is compacted from time to time.
 
 -- Moves up to p_limit unclaimed jobs of a slot to the overflow, in order. Called when they pin the
 -- full ready log, and to compact an overflow slot. Expired jobs among them are stored as expired
@@ -9732,7 +9712,7 @@ RETURNS text LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
   v_slot integer := 4 + p_low % 2;
-  -- Nothing holds here for another store, which was dropped.
+  -- The oid distinguishes this store from one that was dropped.
   v_this text := concat(p_low, '@', 'posthaste.store'::regclass::oid);
   v_known text := current_setting('posthaste.verified_overflow', true);
   v_from bigint := CASE WHEN split_part(v_known, ':', 1) = v_this
@@ -9754,8 +9734,8 @@ END $f$;
 
 -- One step of keeping the overflow slots small: truncates finished ones, and starts a compaction
 -- when at least p_spent rows or p_bytes bytes, and half of a slot, are finished. o_state: 'moved',
--- 'compacting', 'truncated', 'locked' (o_blocker holds a lock) or 'none'. The jobs that passed
--- since the last compaction pay for the next.
+-- 'compacting', 'truncated', 'locked' (o_blocker holds a lock), 'busy' or 'none'. A compaction
+-- copies no more rows than have finished since the previous one.
 CREATE OR REPLACE FUNCTION posthaste.tidy_overflow(
   p_spent bigint, p_limit integer, p_bytes bigint DEFAULT 50331648,
   OUT o_state text, OUT o_blocker text)
@@ -9876,11 +9856,10 @@ $f$;
 -- instant are paged like any others. The last window of a segment has t_hi = infinity; rows that
 -- are not due yet go to the current scheduled slot.
 
--- For a slot carried over after the clock was ahead until t_lo
--- (posthaste.return_to_earlier_segment): until when
--- jobs waiting in it were scheduled by that clock. Retries, jobs rescheduled by a relay and polls
--- of a sync are due at most an hour after they were written, and are shifted by as much. Times set
--- by programs are kept.
+-- For a slot that is carried over because the clock was ahead until t_lo
+-- (posthaste.return_to_earlier_segment): the latest due time that this clock may have assigned.
+-- Retries, jobs rescheduled by a relay and polls of a sync are due at most an hour after they were
+-- written, and are shifted back by the clock's error. Times set by programs stay.
 CREATE OR REPLACE FUNCTION posthaste.skewed_until(
   t_lo timestamptz, t_hi timestamptz, moment timestamptz)
 RETURNS timestamptz LANGUAGE sql IMMUTABLE AS $f$
@@ -10379,11 +10358,12 @@ BEGIN
     WHEN 7 THEN RETURN posthaste.promote_7(p_limit, p_old);
   END CASE;
 END $f$;
--- Rates: how many jobs of a queue may be claimed in such a time.
+-- Rates: limits how many jobs of a queue are claimed per period.
 
--- A rate: a bucket of q.burst jobs that is filled by one every q.per / q.rate. Its cell holds, in
--- microseconds since 1970, when it will be full again. A sequence, so that nothing is updated and a
--- pinned horizon does not matter; what is used up is so although the claim is rolled back.
+-- A rate is a token bucket of q.burst jobs, refilled by one every q.per / q.rate. Its cell contains
+-- the time when it will be full again, in microseconds since 1970. The cell is a sequence: it
+-- leaves no dead rows for a pinned horizon, and a claim that is rolled back has still used up its
+-- jobs.
 CREATE OR REPLACE FUNCTION posthaste.full_at(
   q posthaste.queue, OUT o_full numeric, OUT o_now numeric, OUT o_step numeric)
 LANGUAGE plpgsql
@@ -10394,9 +10374,9 @@ BEGIN
   o_full := least(greatest(pg_sequence_last_value(q.pace), o_now), o_now + o_step * q.burst);
 END $f$;
 
--- How many jobs of the queue may be claimed now. Its claimers go one by one from here on. A bucket
--- that is emptier than empty was written by a clock that was ahead: it is empty from now on. The
--- cell must be written for that, because full_at() moves its limit on with the clock.
+-- How many jobs of the queue may be claimed now. From here until the end of the transaction, other
+-- claimers of the queue wait. A bucket below empty was written while the clock was ahead, and is
+-- set to empty: the cell must be written, because the limit in full_at() advances with the clock.
 CREATE OR REPLACE FUNCTION posthaste.rate_allowance(q posthaste.queue)
 RETURNS integer LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
@@ -10411,7 +10391,7 @@ BEGIN
   RETURN floor((f.o_now - f.o_full) / f.o_step + q.burst);
 END $f$;
 
--- After how many milliseconds the next one may be.
+-- The time until the next job may be claimed, in milliseconds.
 CREATE OR REPLACE FUNCTION posthaste.wait_until_next(q posthaste.queue)
 RETURNS bigint LANGUAGE sql AS $f$
   SELECT greatest(1, ceil((f.o_full - f.o_now - f.o_step * (q.burst - 1)) / 1000))::bigint
@@ -10424,11 +10404,11 @@ RETURNS void LANGUAGE sql AS $f$
   SELECT setval(q.pace, ceil(f.o_full + f.o_step * p_jobs)::bigint) FROM posthaste.full_at(q) f
 $f$;
 
--- From the commit of this on, workers claim at most this many jobs of the queue in such a time, all
--- workers together; after a lull up to burst at once (as many as rate, unless said), and so from
--- now on. NULL takes the limit away. A queue keeps its cell, else it gets the free one that was
--- used longest ago: a claim may be under way that saw whose it was. What somebody wrote into
--- posthaste.queue by hand is moved only if it is a cell.
+-- Limits the jobs of the queue that all workers together claim per period, from the commit on.
+-- After a pause, and at the beginning, up to burst jobs are claimed at once (by default as many as
+-- rate). NULL removes the limit. A queue keeps its cell; otherwise it gets the free cell that was
+-- used longest ago, because a running claim may still use it for another queue. A value that was
+-- written to posthaste.queue by hand is kept only if it is a cell.
 CREATE OR REPLACE FUNCTION posthaste.limit_rate(
   queue text, rate integer, per interval DEFAULT '1 second', burst integer DEFAULT NULL)
 RETURNS void LANGUAGE plpgsql
@@ -10463,13 +10443,12 @@ BEGIN
      SET rate = excluded.rate, per = excluded.per, burst = excluded.burst, pace = excluded.pace;
   PERFORM posthaste.notify(queue, posthaste.listeners());
 END $f$;
--- The ready log: a segment is begun, sealed when all of it was claimed, and emptied when all of
--- it is closed.
+-- The ready log: segments are started, sealed when all their jobs are claimed, and truncated when
+-- all are closed.
 
--- Compares rows, never counts: looks at batches after p_batch, at most p_batches of them, and stops
--- at the first that has a job which nobody has closed. In a sealed slot every job belongs to a
--- batch. o_batch is where to go on next time (everything up to it is closed for good), o_done that
--- the end was reached.
+-- Compares rows instead of counting them: checks at most p_batches batches after p_batch, and stops
+-- at the first with an open job. In a sealed slot every job belongs to a batch. o_batch: where to
+-- continue next time (all batches up to it are closed for good). o_done: the end was reached.
 CREATE OR REPLACE FUNCTION posthaste.verify_0(
   p_batch bigint, p_batches integer, OUT o_batch bigint, OUT o_done boolean)
 LANGUAGE plpgsql AS $f$
@@ -10597,9 +10576,8 @@ BEGIN
   o_done := v_open IS NULL AND NOT EXISTS (SELECT FROM posthaste.claim_5 WHERE batch > o_batch);
 END $f$;
 
--- Moves jobs that are still being worked out of this slot: each gets a row in posthaste.in_flight
--- under the fence it has, so that its worker finishes it there. A row that somebody else is just
--- closing is left to them.
+-- Moves running jobs out of this slot: each gets a row in posthaste.in_flight with the same fence,
+-- so that its worker finishes it there. A job that another session is closing is skipped.
 CREATE OR REPLACE FUNCTION posthaste.move_running_0(p_batch bigint, p_limit integer)
 RETURNS bigint LANGUAGE plpgsql AS $f$
 DECLARE
@@ -10787,8 +10765,8 @@ BEGIN
   RETURN v_in_flight;
 END $f$;
 
--- Empties the slot, or says who holds it; '' for somebody in passing. The one that can be named is
--- met without a look at the tables.
+-- Truncates the slot and returns NULL, or returns the holder of a lock: a transaction older than a
+-- second, before any lock is requested, or '' for a younger one.
 CREATE OR REPLACE FUNCTION posthaste.truncate_0() RETURNS text LANGUAGE plpgsql AS $f$
 DECLARE
   v_tables regclass[] := ARRAY['posthaste.ready_0', 'posthaste.claim_0', 'posthaste.job_done_0',
@@ -10808,7 +10786,7 @@ BEGIN
     RETURN '';
   END;
   -- Each truncation leaves a dead row in pg_class for the table, its TOAST table and each of their
-  -- indexes: what has no page is left alone.
+  -- indexes, so tables without pages are skipped.
   IF pg_relation_size('posthaste.ready_0') > 0 THEN TRUNCATE posthaste.ready_0; END IF;
   IF pg_relation_size('posthaste.claim_0') > 0 THEN TRUNCATE posthaste.claim_0; END IF;
   IF pg_relation_size('posthaste.job_done_0') > 0 THEN TRUNCATE posthaste.job_done_0; END IF;
@@ -10840,7 +10818,7 @@ BEGIN
     RETURN '';
   END;
   -- Each truncation leaves a dead row in pg_class for the table, its TOAST table and each of their
-  -- indexes: what has no page is left alone.
+  -- indexes, so tables without pages are skipped.
   IF pg_relation_size('posthaste.ready_1') > 0 THEN TRUNCATE posthaste.ready_1; END IF;
   IF pg_relation_size('posthaste.claim_1') > 0 THEN TRUNCATE posthaste.claim_1; END IF;
   IF pg_relation_size('posthaste.job_done_1') > 0 THEN TRUNCATE posthaste.job_done_1; END IF;
@@ -10872,7 +10850,7 @@ BEGIN
     RETURN '';
   END;
   -- Each truncation leaves a dead row in pg_class for the table, its TOAST table and each of their
-  -- indexes: what has no page is left alone.
+  -- indexes, so tables without pages are skipped.
   IF pg_relation_size('posthaste.ready_2') > 0 THEN TRUNCATE posthaste.ready_2; END IF;
   IF pg_relation_size('posthaste.claim_2') > 0 THEN TRUNCATE posthaste.claim_2; END IF;
   IF pg_relation_size('posthaste.job_done_2') > 0 THEN TRUNCATE posthaste.job_done_2; END IF;
@@ -10904,7 +10882,7 @@ BEGIN
     RETURN '';
   END;
   -- Each truncation leaves a dead row in pg_class for the table, its TOAST table and each of their
-  -- indexes: what has no page is left alone.
+  -- indexes, so tables without pages are skipped.
   IF pg_relation_size('posthaste.ready_3') > 0 THEN TRUNCATE posthaste.ready_3; END IF;
   IF pg_relation_size('posthaste.claim_3') > 0 THEN TRUNCATE posthaste.claim_3; END IF;
   IF pg_relation_size('posthaste.job_done_3') > 0 THEN TRUNCATE posthaste.job_done_3; END IF;
@@ -10936,7 +10914,7 @@ BEGIN
     RETURN '';
   END;
   -- Each truncation leaves a dead row in pg_class for the table, its TOAST table and each of their
-  -- indexes: what has no page is left alone.
+  -- indexes, so tables without pages are skipped.
   IF pg_relation_size('posthaste.ready_4') > 0 THEN TRUNCATE posthaste.ready_4; END IF;
   IF pg_relation_size('posthaste.claim_4') > 0 THEN TRUNCATE posthaste.claim_4; END IF;
   IF pg_relation_size('posthaste.job_done_4') > 0 THEN TRUNCATE posthaste.job_done_4; END IF;
@@ -10968,7 +10946,7 @@ BEGIN
     RETURN '';
   END;
   -- Each truncation leaves a dead row in pg_class for the table, its TOAST table and each of their
-  -- indexes: what has no page is left alone.
+  -- indexes, so tables without pages are skipped.
   IF pg_relation_size('posthaste.ready_5') > 0 THEN TRUNCATE posthaste.ready_5; END IF;
   IF pg_relation_size('posthaste.claim_5') > 0 THEN TRUNCATE posthaste.claim_5; END IF;
   IF pg_relation_size('posthaste.job_done_5') > 0 THEN TRUNCATE posthaste.job_done_5; END IF;
@@ -11010,10 +10988,9 @@ BEGIN
   RETURN 'rotated';
 END $f$;
 
--- Seals the oldest segment that claims still look at, once every job in it was claimed. The
--- exclusive lock proves that no enqueuer is in it; the one that comes later finds ready_scan moved
--- and takes a newer one. o_blocker: the transaction with jobs in it that has kept it open for more
--- than a second.
+-- Seals the oldest segment that claims still read, once every job in it is claimed. The exclusive
+-- lock proves that no enqueuer is in it; later enqueuers find ready_scan advanced and use a newer
+-- segment. o_blocker: a transaction older than a second with jobs in the segment.
 CREATE OR REPLACE FUNCTION posthaste.seal(OUT o_sealed boolean, OUT o_blocker text)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
@@ -11040,7 +11017,7 @@ BEGIN
   o_sealed := true;
 END $f$;
 
--- Where the segments stand.
+-- The positions of the segments.
 CREATE OR REPLACE FUNCTION posthaste.segments(
   OUT ready_low bigint, OUT ready_scan bigint, OUT ready_current bigint, OUT overflow_low bigint,
   OUT overflow_scan bigint, OUT overflow_current bigint, OUT scheduled_low bigint,
@@ -11056,7 +11033,7 @@ LANGUAGE sql STABLE AS $f$
          pg_sequence_last_value('posthaste.scheduled_current'::regclass)
 $f$;
 
--- Verifies a slot from p_batch on, at most p_batches of it.
+-- Verifies at most p_batches batches of a slot after p_batch.
 CREATE OR REPLACE FUNCTION posthaste.verify(
   p_slot integer, p_batch bigint, p_batches integer, OUT o_batch bigint, OUT o_done boolean)
 LANGUAGE plpgsql
@@ -11079,7 +11056,7 @@ BEGIN
   END CASE;
 END $f$;
 
--- Empties a slot, or says who holds it.
+-- Truncates a slot, or returns the holder of a lock.
 CREATE OR REPLACE FUNCTION posthaste.truncate(p_slot integer) RETURNS text LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
@@ -11094,8 +11071,8 @@ BEGIN
 END $f$;
 
 -- Reclaims the oldest segment of the ready log if it is sealed and every row of it is closed.
--- p_batch: how far earlier calls have verified it. o_state: 'open' (o_batch says up to which batch
--- all is closed), 'locked' (o_blocker holds a lock), 'truncated', 'none'.
+-- p_batch: how far earlier calls have verified it. o_state: 'open' (all batches up to o_batch are
+-- closed), 'locked' (o_blocker holds a lock), 'truncated', 'none'.
 CREATE OR REPLACE FUNCTION posthaste.reclaim(
   p_low bigint, p_batch bigint, p_batches integer, OUT o_state text, OUT o_batch bigint,
   OUT o_blocker text)
@@ -11123,13 +11100,13 @@ BEGIN
     o_state := 'locked';
     RETURN;
   END IF;
-  -- A crash between this and the commit leaves spent rows behind, with the claims and
-  -- acknowledgements that say so.
+  -- After a crash between this and the commit, the rows are there again, with the claims and
+  -- acknowledgements that mark them as finished.
   PERFORM setval('posthaste.ready_low', p_low + 1);
   o_state := 'truncated';
 END $f$;
 
--- Moves jobs that still run out of the oldest segment, so that it can be truncated.
+-- Moves running jobs out of a slot, so that it can be truncated.
 CREATE OR REPLACE FUNCTION posthaste.move_running(p_slot integer, p_batch bigint, p_limit integer)
 RETURNS bigint LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
@@ -11328,8 +11305,8 @@ BEGIN
     RAISE EXCEPTION 'posthaste: rows were loaded into a store that already had jobs, and %',
       'it is not known which of them are completed'
       USING ERRCODE = 'object_not_in_prerequisite_state',
-            HINT = 'Restore into a database without this schema. --force takes over what is here: '
-                   'completed jobs may run again, and unfinished ones may be missed.';
+            HINT = 'Restore into a database without this schema. --force takes over the existing '
+                   'jobs: completed jobs may run again, and unfinished ones may be missed.';
   END IF;
   SELECT format('%s (%s)', w.id, w.name) INTO v_living FROM posthaste.worker w
    WHERE w.stopped_at IS NULL AND posthaste.is_this_store(w.identity)
@@ -11459,8 +11436,8 @@ BEGIN
           setval('posthaste.listeners_until', 0);
 END $f$;
 
--- Two jobs with one id: drawn here while the sequence was behind, as after a logical replication,
--- which does not replicate sequences.
+-- Two jobs with one id: one was drawn here while the sequence was too low, as after a logical
+-- replication, which does not replicate sequences.
 CREATE OR REPLACE FUNCTION posthaste.reject_duplicate_ids(p_ids bigint[])
 RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
@@ -12053,7 +12030,7 @@ BEGIN
     RAISE EXCEPTION 'posthaste: this session fires no triggers: %',
       'session_replication_role is replica'
       USING ERRCODE = 'object_not_in_prerequisite_state',
-            HINT = format('ALTER ROLE %I RESET session_replication_role, if the role has it.',
+            HINT = format('ALTER ROLE %I RESET session_replication_role, if the role sets it.',
                           session_user);
   END IF;
 END $f$;
@@ -12234,9 +12211,9 @@ BEGIN
           HINT = 'Stop all workers and run `posthaste rebase` once; enqueuing still works.';
 END $f$;
 
--- Required before operations on jobs, which use transaction ids. A copy without any work done
--- becomes a store of its own by the first one, as by its first worker: jobs cancelled there would
--- look like work done elsewhere.
+-- Required before operations on jobs, which use transaction ids. The first operation on a copy in
+-- which nothing was worked makes it a separate store, as its first worker does: otherwise jobs
+-- cancelled there would count as work of the original.
 CREATE OR REPLACE FUNCTION posthaste.require_own_store() RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
@@ -12275,7 +12252,7 @@ END $f$;
 -- Sites: whether a process may work on this store, or it is a copy of another site's.
 --
 -- A physical copy has everything of the original except the server it runs on. So the store records
--- the names and addresses by which it is reached, and what identified its server last.
+-- the names and addresses by which it is reached, and the last identity of its server.
 
 -- The decision. p_known and p_here: the configured names of the store's site and of the process's.
 -- p_is_known_address: the process connects by an address recorded in the store. p_is_running: the
@@ -12283,10 +12260,10 @@ END $f$;
 -- cleanly, which is also true of a cold copy. p_is_same_endpoint: the server's own address is the
 -- same. p_was_admitted: the process was admitted before, and is still alive.
 --
--- Two names decide alone. Without names a known address does, whatever server it leads to: servers
--- are replaced. So does a process that followed the store here. If only one of the two has a name,
--- an address proves less: a crashed or promoted server may be a copy whose user gave it a name, or
--- forgot that the original has one.
+-- If both have names, the names decide. Without names, a known address is sufficient, whichever
+-- server it leads to, because servers are replaced. So is an earlier admission of the process. If
+-- only one has a name, an address proves less: a crashed or promoted server may be a copy whose
+-- user gave it a name, or forgot that the original has one.
 CREATE OR REPLACE FUNCTION posthaste.is_own_site(
   p_known text, p_here text, p_is_known_address boolean, p_is_running boolean,
   p_is_same_life boolean, p_is_same_endpoint boolean, p_was_admitted boolean)
@@ -12324,7 +12301,7 @@ CREATE OR REPLACE FUNCTION posthaste.site_refusal(
   p_registered timestamptz DEFAULT NULL)
 RETURNS text LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp AS $f$
-  SELECT format('%s works this store, not %s', posthaste.site_label(s.name, s.addresses),
+  SELECT format('%s owns this store, not %s', posthaste.site_label(s.name, s.addresses),
                 posthaste.site_label(p_site, p_addresses))
     FROM posthaste.site s, LATERAL (SELECT
       s.life = pg_sequence_last_value('posthaste.life'::regclass) AS is_same_life OFFSET 0) l
@@ -12484,14 +12461,14 @@ BEGIN
   PERFORM posthaste.truncate_slots(), posthaste.reset_cursors(), posthaste.recount();
   RETURN v_jobs;
 END $f$;
--- Rows: a job in the shapes of the tables that it moves through, and which rows are meant.
-
--- A job in the shapes of the tables that it moves through: here, and nowhere else, their columns
--- are listed. The planner inlines these functions where they stand in FROM, so they cost nothing;
--- none of their arguments may hold a sub-select there.
+-- Rows: converts a job between the tables that it moves through, and selects the rows of a batch.
 --
--- For a slot that it is written into once more, as it is or with something of it changed. One with
--- a key and without a turn is on its way to be given one.
+-- The planner inlines the conversions in FROM, so they cost nothing; their arguments must not
+-- contain sub-selects there.
+
+-- The row with which a job is written to a slot again, with those fields changed that are given. A
+-- job with an ordering key and without a turn goes to the internal lane that assigns turns
+-- (functions/ordering.sql).
 CREATE OR REPLACE FUNCTION posthaste.reschedule_row(
   job posthaste.store, slot smallint, due timestamptz DEFAULT NULL, attempt integer DEFAULT NULL,
   crashes smallint DEFAULT NULL, error text DEFAULT NULL, turn bigint DEFAULT NULL)
@@ -12510,7 +12487,7 @@ RETURNS SETOF posthaste.store LANGUAGE sql STABLE AS $f$
     FROM (SELECT job.ordering_key IS NOT NULL AND coalesce(turn, job.turn) IS NULL AS needs_turn) w
 $f$;
 
--- For posthaste.dead: kept as dead, expired, discarded or cancelled.
+-- The row of a job in posthaste.dead; its state is dead, expired, discarded or cancelled.
 CREATE OR REPLACE FUNCTION posthaste.to_dead(job posthaste.store, state text)
 RETURNS SETOF posthaste.dead LANGUAGE sql STABLE AS $f$
   SELECT job.id, clock_timestamp(), job.enqueued_at, job.scheduled_at, job.expires_at,
@@ -12520,7 +12497,7 @@ RETURNS SETOF posthaste.dead LANGUAGE sql STABLE AS $f$
          job.ordering_key, job.turn, job.last_error, job.trace, job.kwargs
 $f$;
 
--- For posthaste.in_flight.
+-- The row of a job in posthaste.in_flight.
 CREATE OR REPLACE FUNCTION posthaste.to_in_flight(
   job posthaste.store, state text, until timestamptz DEFAULT NULL, worker bigint DEFAULT NULL,
   token uuid DEFAULT NULL)
@@ -12531,16 +12508,15 @@ RETURNS SETOF posthaste.in_flight LANGUAGE sql STABLE AS $f$
          job.ordering_key, job.turn, job.last_error, job.trace, job.kwargs
 $f$;
 
--- When a quarantined job may be run. Those of one death each are due since ever, so that
--- in_flight_quarantined has them by their ids: that is the order of their lane, which an ordered
--- relay must keep wherever they were found, in a batch, among what ran for long, or given back. The
--- one that killed more often stands behind them.
+-- When a quarantined job may run. Jobs whose worker died once are due at the epoch, so that the
+-- index in_flight_quarantined returns them by id: that is the order of their lane, which an ordered
+-- relay must keep. Jobs with more deaths come after them.
 CREATE OR REPLACE FUNCTION posthaste.quarantine_until(crashes smallint)
 RETURNS timestamptz LANGUAGE sql VOLATILE AS $f$
   SELECT CASE WHEN crashes > 1 THEN clock_timestamp() ELSE 'epoch' END
 $f$;
 
--- Out of posthaste.in_flight: in no slot yet, written by nobody.
+-- A job of posthaste.in_flight as a row of posthaste.store, without a slot and a transaction id.
 CREATE OR REPLACE FUNCTION posthaste.from_in_flight(h posthaste.in_flight)
 RETURNS posthaste.store LANGUAGE sql IMMUTABLE AS $f$
   SELECT ROW(NULL::xid8, h.id, h.enqueued_at, h.scheduled_at, h.expires_at, h.priority, h.attempt,
@@ -12550,8 +12526,8 @@ RETURNS posthaste.store LANGUAGE sql IMMUTABLE AS $f$
              h.trace, h.kwargs)::posthaste.store
 $f$;
 
--- A dead job holds no key and no turn any more, and is not to be cancelled, whichever function
--- dead-lettered it.
+-- Releases the unique keys and turns of jobs that are written to posthaste.dead, and deletes
+-- requests to cancel them.
 CREATE OR REPLACE FUNCTION posthaste.release_dead() RETURNS trigger LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_hashjoin = off SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
@@ -12564,7 +12540,7 @@ BEGIN
   RETURN NULL;
 END $f$;
 
--- Whether a row of a lane is behind its cursor, the newest claim row.
+-- Whether a row of a lane is claimed, by the lane's cursor, its newest claim row.
 CREATE OR REPLACE FUNCTION posthaste.is_claimed(
   xid xid8, id bigint, lo pg_snapshot, hi pg_snapshot, to_xid xid8, to_id bigint, exhausted boolean)
 RETURNS boolean LANGUAGE sql STABLE AS $f$
@@ -12572,8 +12548,8 @@ RETURNS boolean LANGUAGE sql STABLE AS $f$
     OR (pg_visible_in_snapshot(xid, hi) AND (exhausted OR (xid, id) <= (to_xid, to_id)))
 $f$;
 
--- Whether the promoter is past a scheduled row, given its newest page (functions/promote.sql says
--- what the fields mean).
+-- Whether the promoter has passed a scheduled row, by the fields of its newest page
+-- (functions/promote.sql).
 CREATE OR REPLACE FUNCTION posthaste.promoted(
   xid xid8, due timestamptz, id bigint, t_lo timestamptz, t_hi timestamptz, lo pg_snapshot,
   hi pg_snapshot, at_xid xid8, at_due timestamptz, at_id bigint, late_done boolean,
@@ -12588,10 +12564,10 @@ RETURNS boolean LANGUAGE sql STABLE AS $f$
   END
 $f$;
 
--- The rows of a batch: its window cut by its edges. Deterministic, however often it is asked. Each
+-- The rows of a batch: those of its window between its bounds; the same rows at each call. Each
 -- part is one exact index range: a row comparison as upper bound does not stop a btree scan inside
--- one transaction's rows, and would walk the rest of a bulk insert. OFFSET 0 keeps each part a
--- parameterised look-up whatever the planner thinks of an empty table.
+-- one transaction's rows, and would read the rest of a bulk insert. OFFSET 0 keeps each part a
+-- parameterised index scan, even if the planner takes the table for empty.
 CREATE OR REPLACE FUNCTION posthaste.batch_rows_0(p_batch bigint, p_token uuid)
 RETURNS SETOF posthaste.store LANGUAGE sql STABLE AS $f$
   SELECT r.* FROM (
@@ -12809,8 +12785,8 @@ RETURNS SETOF posthaste.store LANGUAGE sql STABLE AS $f$
   ) r
 $f$;
 
--- Jobs of this slot that a worker has now. A function, because the plan of six such searches
--- inlined into a view costs more than its rows.
+-- Running jobs of this slot. A function, because planning six such queries inlined into a view
+-- costs more than reading their rows.
 CREATE OR REPLACE FUNCTION posthaste.running_0()
 RETURNS SETOF posthaste.store LANGUAGE plpgsql STABLE COST 10 ROWS 100
 SET jit = off SET search_path = pg_catalog, pg_temp AS $f$
@@ -12990,8 +12966,8 @@ END $f$;
 -- Validation of schedules: the same decisions and messages as src/periodic/schedule.rs, which a
 -- test compares (tests/periodic/refused.rs).
 
--- The numbers that one field of a schedule selects, or what is wrong with it. Names stand for
--- numbers from p_least on.
+-- The numbers that one field of a schedule selects, or the reason why it is invalid. The first of
+-- p_names is the number p_least.
 CREATE OR REPLACE FUNCTION posthaste.schedule_field(
   p_what text, p_text text, p_least integer, p_most integer, p_names text[],
   OUT o_numbers integer[], OUT o_refusal text)
@@ -13105,8 +13081,8 @@ BEGIN
   RETURN v_refusal;
 END $f$;
 
--- Checks each written row of posthaste.periodic: rejects what no leader could read or enqueue, and
--- clears the error of a changed row.
+-- Checks each written row of posthaste.periodic: rejects schedules that no leader could read and
+-- jobs that none could enqueue, and clears the error of a changed row.
 CREATE OR REPLACE FUNCTION posthaste.check_periodic() RETURNS trigger LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
@@ -13125,11 +13101,11 @@ BEGIN
   NEW.error := NULL;
   RETURN NEW;
 END $f$;
--- The scheduled slots: kept small, and emptied.
+-- The scheduled slots: compacts and truncates them.
 
--- Truncates a finished scheduled segment: nobody can enter it (the caller holds its lock), and no
--- row of it waits for its promotion. NULL when that is done, else why not: 'unpromoted', who holds
--- a lock, or '' for somebody in passing.
+-- Truncates a finished scheduled segment: no session can enter it (the caller holds its lock), and
+-- no row waits to be promoted. Returns NULL, or the obstacle: 'unpromoted', or the holder of a lock
+-- as truncate_k() of the ready log.
 CREATE OR REPLACE FUNCTION posthaste.truncate_6() RETURNS text LANGUAGE plpgsql AS $f$
 DECLARE
   v_holder text;
@@ -13193,9 +13169,9 @@ BEGIN
   RETURN NULL;
 END $f$;
 
--- Whether every row of the slot is behind its cursor. The caller knows that nobody can be in it any
--- more. Asked of three indexes, whatever its size: a row that is not promoted is due later than the
--- last window looked, or is of a transaction that it could not see.
+-- Whether the promoter has passed every row of the slot; the caller knows that no session writes to
+-- it any more. Three index probes, whatever the slot's size: a row that is not promoted is due
+-- after the last window, or belongs to a transaction that this window did not see.
 CREATE OR REPLACE FUNCTION posthaste.is_promoted_6() RETURNS boolean LANGUAGE plpgsql AS $f$
 DECLARE
   c posthaste.promote_cursor_6;
@@ -13225,8 +13201,8 @@ BEGIN
         LATERAL (SELECT FROM posthaste.scheduled_7 r WHERE r.xid = x LIMIT 1) late);
 END $f$;
 
--- Whether the slot is really empty: a truncation whose transaction was lost after its setval leaves
--- rows and windows behind.
+-- Whether the slot is empty: after a truncation whose transaction was lost after its setval, rows
+-- and windows are still there.
 CREATE OR REPLACE FUNCTION posthaste.is_empty_6() RETURNS boolean LANGUAGE sql AS $f$
   SELECT NOT EXISTS (SELECT FROM posthaste.scheduled_6)
     AND NOT EXISTS (SELECT FROM posthaste.promote_cursor_6)
@@ -13240,10 +13216,9 @@ CREATE OR REPLACE FUNCTION posthaste.is_empty_7() RETURNS boolean LANGUAGE sql A
        AND NOT EXISTS (SELECT FROM posthaste.turn_7)
 $f$;
 
--- What tidy_scheduled() asks of a slot: rows promoted from it since it was truncated, windows that
--- were looked through (beside many writers each look leaves one) and, by their size, rows closed
--- before (52 bytes each) and notes of turns that were not kept (80); whether it is really empty;
--- and to truncate it.
+-- The number of finished rows of a slot: those promoted since it was truncated, the promoter's
+-- windows (with many writers each poll writes one) and, estimated by size, rows closed before they
+-- were promoted (52 bytes each) and outdated positions of ordering keys (80).
 CREATE OR REPLACE FUNCTION posthaste.spent_scheduled(p_slot integer)
 RETURNS bigint LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
@@ -13285,8 +13260,8 @@ BEGIN
   END CASE;
 END $f$;
 
--- About how many bytes of arguments wait in the slot, if p_rows jobs do: by the next two hundred
--- that are due. The room of a row and of its entries in indexes is added.
+-- Estimates the bytes of p_rows waiting jobs of the slot by the next two hundred that are due:
+-- their arguments, and 200 bytes for each row with its index entries.
 CREATE OR REPLACE FUNCTION posthaste.waiting_bytes_6(p_rows bigint) RETURNS bigint
 LANGUAGE sql STABLE AS $f$
   SELECT coalesce(CASE WHEN count(*) < 200 THEN sum(w.bytes)
@@ -13306,8 +13281,8 @@ LANGUAGE sql STABLE AS $f$
            ORDER BY r.scheduled_at LIMIT 200) w
 $f$;
 
--- Whether a new segment is worth it: what waits is copied. So at least p_rows rows, or p_bytes
--- bytes, and half of all, are spent.
+-- Whether a new segment is worth copying the waiting jobs: at least p_rows rows or p_bytes bytes,
+-- and half of the slot, are finished.
 CREATE OR REPLACE FUNCTION posthaste.is_scheduled_spent(
   p_slot integer, p_rows bigint, p_bytes bigint)
 RETURNS boolean LANGUAGE plpgsql
@@ -13333,10 +13308,9 @@ BEGIN
   END CASE;
 END $f$;
 
--- Keeps the scheduled slots small. When enough of the current one is spent (is_scheduled_spent), a
--- new segment starts and the promoter carries what waits over; an old
--- segment that holds nothing any more is truncated. o_state says what came of it: 'rotated',
--- 'truncated', 'draining', 'locked' (o_blocker holds a lock), 'none' or 'busy'.
+-- Keeps the scheduled slots small: starts a new segment when enough of the current one is finished
+-- (is_scheduled_spent), and truncates the old one once the promoter has carried its jobs over.
+-- o_state: 'rotated', 'truncated', 'draining', 'locked' (o_blocker holds a lock), 'none' or 'busy'.
 CREATE OR REPLACE FUNCTION posthaste.tidy_scheduled(
   p_spent bigint, p_bytes bigint DEFAULT 50331648, OUT o_state text, OUT o_blocker text)
 LANGUAGE plpgsql
@@ -13475,7 +13449,7 @@ BEGIN
   RETURN NULL;
 END $f$;
 
--- Writes what a worker has counted since its last flush.
+-- Writes the counts of a worker since its last flush.
 CREATE OR REPLACE FUNCTION posthaste.flush_stats(
   p_queues text[], p_priorities integer[], p_names text[], p_tags text[], p_whats text[],
   p_jobs bigint[])
@@ -13617,7 +13591,7 @@ BEGIN
   END IF;
   BEGIN
     EXECUTE format('LOCK TABLE %s, %s IN ACCESS EXCLUSIVE MODE NOWAIT', v_tables[1], v_tables[2]);
-    -- Under the lock nobody is writing there, and every writer has ended. If deltas arrived
+    -- Under the lock no session writes there, and every writer has ended. If deltas arrived
     -- meanwhile, the lock is released and they are summed next time.
     IF posthaste.has_newest_stats(v_old) THEN
       RAISE lock_not_available;
@@ -13969,7 +13943,7 @@ DECLARE
 BEGIN
   IF current_setting('transaction_isolation') <> 'read committed' THEN
     RAISE EXCEPTION 'posthaste: TRUNCATE of a synced table needs READ COMMITTED'
-      USING ERRCODE = 'feature_not_supported', HINT = 'DELETE works everywhere.';
+      USING ERRCODE = 'feature_not_supported', HINT = 'DELETE works in every isolation level.';
   END IF;
   IF NOT EXISTS (SELECT FROM pg_partition_ancestors(TG_RELID::regclass) p
                   WHERE p.relid::oid = @literal@::regclass::oid)
@@ -14066,13 +14040,13 @@ BEGIN
        AND (p.provolatile <> 'i' OR b.oid = ANY ('{float4,float8,bytea,interval}'::regtype[]))) THEN
     RAISE EXCEPTION 'posthaste: %: the text of the key "%" depends on settings of the session',
       s.relation, s.key USING ERRCODE = 'invalid_parameter_value',
-      HINT = 'Another column that is unique, of numbers, text or uuid, can be the key.';
+      HINT = 'Use another unique column, of numbers, text or uuid, as the key.';
   END IF;
   -- With a deferred key, an insert does not wait for the transaction that deletes the same key.
   IF posthaste.sync_index(s) IS NULL THEN
     RAISE EXCEPTION 'posthaste: %: the key "%" must be NOT NULL with a single-column unique index',
       s.relation, s.key USING ERRCODE = 'invalid_parameter_value',
-      DETAIL = 'The index must not be deferrable, and not leave rows out. On a partitioned table '
+      DETAIL = 'The index must not be deferrable or partial. On a partitioned table '
                'the partition columns may follow the key.',
       HINT = 'If the key has several columns, add one column that is unique.';
   END IF;
@@ -14084,7 +14058,7 @@ BEGIN
   IF EXISTS (SELECT FROM posthaste.synced o
               WHERE o.relation = s.relation AND o.version = s.version AND o.name <> s.name
                 AND o.draws <> s.draws) THEN
-    RAISE EXCEPTION 'posthaste: %: another sync of it has the other value of draw for "%"',
+    RAISE EXCEPTION 'posthaste: %: another sync uses the version "%" with another value of draw',
       s.relation, s.version USING ERRCODE = 'invalid_parameter_value',
       HINT = 'Use a separate version column for this sync.';
   END IF;
@@ -14155,7 +14129,7 @@ BEGIN
     RAISE EXCEPTION 'posthaste: %: the column "%" exists and was not created by posthaste: its '
       'triggers would overwrite what programs write there', s.relation, s.version
       USING ERRCODE = 'duplicate_column',
-      HINT = format('Name another column by "version". If no program uses this one: COMMENT ON '
+      HINT = format('Set "version" to another column. If no program uses this one: COMMENT ON '
                     'COLUMN %s.%I IS %L', p_table, s.version, 'posthaste: versions of rows');
   END IF;
 END $f$;
@@ -14288,28 +14262,28 @@ BEGIN
   DELETE FROM posthaste.synced s WHERE s.name = name RETURNING s.drawn_by INTO v_drawn_by;
   PERFORM posthaste.unsync_sequences(v_drawn_by);
 END $f$;
--- Index sync: triggers of tables whose rows an index shows. Each row has a version; the writer of
--- the index writes it with that version, and no index accepts an older one after a newer. A job is
--- enqueued with each change, in its transaction, and completes only when the index was seen to be
--- correct.
+-- Index sync: triggers of synced tables. Each row has a version, with which its document is
+-- written, and no index replaces a newer version by an older one. Each change enqueues a job in its
+-- transaction; the job completes only after it has found the index correct.
 --
--- What makes a version safe: of two versions of a row, the later one is the larger, also across its
--- deletion and re-creation, whichever transaction waited for the other. An update draws from the
--- table's sequence while it has the row's lock. An insert draws before it has anything: it may then
--- wait in the unique index for a transaction that deletes the key, and that one's draw may be
--- larger. So an insert looks, when it is through, whether anybody has deleted anything since its
--- statement began, and if so draws again, by an update of its own rows. It looks at a sequence,
--- which no snapshot holds back: this is right in every isolation level, and nobody waits for
--- anybody.
+-- Of two versions of a row, the later one must be larger, also across its deletion and re-creation,
+-- whichever transaction waited for the other. An update draws from the table's sequence while it
+-- has the row's lock. An insert draws before it has a lock: it may then wait in the unique index
+-- for a transaction that deletes the key, whose version may be larger. So at its end an insert
+-- checks whether any row was deleted since its statement began, and if so draws again, by an update
+-- of the inserted rows. It checks a sequence, which does not depend on a snapshot: this is correct
+-- in every isolation level, and no session waits.
 
--- What the triggers of one sync do; a table may have several. @key@, @version@ and @table@ are
--- quoted identifiers, @name@ and @drawn@ are plain words. The parts between [draw and draw] are
--- there where versions are ours to draw, those between [own and own] where they are not; [job and
--- job] where changes enqueue. What stands between @enqueue and enqueue@ is enqueued: kwargs, and
--- FROM their source. The program says what is going on by SET posthaste.tag.
--- Where two syncs draw for one column, each draws: the later value stays, and is the larger.
--- All of this runs under the writer's path, because the table's other triggers may want it, and may
--- not be led astray by it (sql/README.md): @is@ is the equality that the key's index has.
+-- The template of the triggers of one sync; a table may have several. @key@, @version@ and @table@
+-- are quoted identifiers, @name@ and @drawn@ are plain words. Parts between [draw and draw] are
+-- used if posthaste draws the versions, those between [own and own] if the program sets them, and
+-- those between [job and job] if changes enqueue jobs. The text between @enqueue and enqueue@ is
+-- the kwargs of the jobs and the FROM of their source. Programs set the tag of the jobs by SET
+-- posthaste.tag. If two syncs draw for one column, each draws: the later value stays, and is
+-- larger.
+--
+-- The triggers run under the writer's search_path, because other triggers of the table may need it.
+-- So their names are exact (sql/README.md): @is@ is the equality operator of the key's index.
 CREATE OR REPLACE FUNCTION posthaste.sync_triggers() RETURNS text
   LANGUAGE sql IMMUTABLE AS $f$ SELECT $sql$
 [draw
@@ -14395,7 +14369,7 @@ DECLARE
 BEGIN
   IF current_setting('transaction_isolation') <> 'read committed' THEN
     RAISE EXCEPTION 'posthaste: TRUNCATE of a synced table needs READ COMMITTED'
-      USING ERRCODE = 'feature_not_supported', HINT = 'DELETE works everywhere.';
+      USING ERRCODE = 'feature_not_supported', HINT = 'DELETE works in every isolation level.';
   END IF;
 [draw
   v_version := nextval('posthaste.sync_version_@drawn@'::regclass);
@@ -15147,9 +15121,9 @@ RETURNS integer LANGUAGE sql STABLE AS $f$
      ORDER BY r.queue, r.priority LIMIT 1
 $f$;
 
--- Slots that may hold undispatched jobs, oldest first. What lies in the overflow is older than the
--- ready log; of two overflow segments the newer one has the older jobs, because compaction moves a
--- lane's oldest jobs first. In plpgsql, which plans it once for a session: a claim calls it twice.
+-- Slots that may have unclaimed jobs, oldest first. Jobs in the overflow are older than the ready
+-- log; of two overflow segments the newer one has the older jobs, because compaction moves a lane's
+-- oldest jobs first. In plpgsql, which plans it once per session: a claim calls it twice.
 CREATE OR REPLACE FUNCTION posthaste.scan_slots() RETURNS integer[] LANGUAGE plpgsql STABLE AS $f$
 DECLARE
   v_slots integer[] := '{}';
@@ -15320,9 +15294,10 @@ BEGIN
   RETURN false;
 END $f$;
 
--- Behind the functions: views and rules, triggers, a default that calls a function, first rows.
+-- Installed after the functions: views, rules, triggers, a default that calls a function, first
+-- rows.
 
--- Which store a worker is of: it may claim there and nowhere else.
+-- The store in which a worker registers, the only one in which it may claim.
 ALTER TABLE posthaste.worker ALTER COLUMN identity SET DEFAULT posthaste.session_identity();
 
 CREATE TRIGGER release_dead AFTER INSERT ON posthaste.dead REFERENCING NEW TABLE AS new_dead
@@ -15334,8 +15309,8 @@ CREATE TRIGGER note_routes AFTER INSERT ON posthaste.route FOR EACH STATEMENT
 -- Every job that is not done, with its state: available, blocked (until its turn), scheduled,
 -- retrying, running, awaiting, quarantined, expired, dead, discarded, cancelled. For people and
 -- reports: it reads whole slots. It names each slot instead of the partitioned parent, so that a
--- reader locks no more than it reads. Reading it in a transaction that stays open keeps segments
--- from being truncated; claims do not care.
+-- reader locks only the tables that it reads. While a transaction that has read it is open,
+-- segments are not truncated; claims are not affected.
 CREATE VIEW posthaste.job (
   id, name, queue, priority, scheduled_at, expires_at, enqueued_at, tag, kwargs, unique_key,
   ordering_key, attempt, max_attempts, state, last_error, trace) AS
@@ -15513,8 +15488,7 @@ ALTER VIEW posthaste.job ALTER COLUMN max_attempts SET DEFAULT 25;
 -- Each OFFSET 0 keeps expressions from being evaluated twice (a volatile scheduled_at would be
 -- judged by one value and stored as another). The scalar sub-selects without a reference to the row
 -- run once per statement, and only when a row needs them: ten million rows enter their segment
--- once. The last of them is enter_ready() without the call, for the case that nothing is just being
--- sealed.
+-- once. The last of them is enter_ready() inlined, unless the segment is being sealed.
 CREATE RULE enqueue AS ON INSERT TO posthaste.job DO INSTEAD
   INSERT INTO posthaste.store (slot, queue, name, priority, scheduled_at, expires_at, enqueued_at,
                                tag, kwargs, kwargs_bytes, attempt, max_attempts,
@@ -15573,8 +15547,8 @@ CREATE RULE enqueue AS ON INSERT TO posthaste.job DO INSTEAD
 INSERT INTO posthaste.store_identity (identity) VALUES (posthaste.current_identity());
 SELECT posthaste.create_copy_triggers();
 
--- What a replication writes later fires triggers of rows only. Whichever store it is of, its leader
--- writes here, and no enqueue does.
+-- Rows that a replication writes after its initial copy fire row triggers only. The leader of the
+-- replicated store writes this table, and no enqueue does.
 CREATE TRIGGER note_replicated AFTER INSERT OR UPDATE ON posthaste.leader
   FOR EACH ROW EXECUTE FUNCTION posthaste.note_copied();
 
@@ -15582,7 +15556,7 @@ ALTER TABLE posthaste.leader ENABLE REPLICA TRIGGER note_replicated;
 
 SELECT posthaste.begin_epoch(0);
 
--- What comes into, changes in and leaves these two tables is counted (functions/stats.sql).
+-- Count the jobs that enter, change in or leave these two tables (functions/stats.sql).
 CREATE TRIGGER stats_inserted AFTER INSERT ON posthaste.in_flight
   REFERENCING NEW TABLE AS new_rows
   FOR EACH STATEMENT EXECUTE FUNCTION posthaste.track_stats();
@@ -15607,9 +15581,9 @@ CREATE TRIGGER stats_deleted AFTER DELETE ON posthaste.dead
   REFERENCING OLD TABLE AS old_rows
   FOR EACH STATEMENT EXECUTE FUNCTION posthaste.track_stats();
 
--- Jobs as "Transactionally staged job drains in Postgres" has them, for programs written against
--- that. The job's name decides on the queue, as always (posthaste.route). A list of arguments is
--- kept as {"args": [...]}, which relays unwrap. A row is gone when its job is done.
+-- Jobs in the table of "Transactionally staged job drains in Postgres", for programs that use it.
+-- posthaste.route maps the job's name to a queue. A list of arguments is stored as {"args": [...]},
+-- which relays unwrap. A row disappears when its job is completed.
 CREATE VIEW posthaste.staged_jobs (id, job_name, job_args) AS
   SELECT j.id, j.name, posthaste.as_list(j.kwargs) FROM posthaste.job j
     WHERE j.state NOT IN ('dead', 'discarded', 'cancelled', 'expired');
@@ -15621,10 +15595,10 @@ CREATE RULE stage AS ON INSERT TO posthaste.staged_jobs DO INSTEAD
         ELSE NEW.job_args END)
   RETURNING id, name, posthaste.as_list(kwargs);
 
--- Jobs as an outbox has them: under an id that their writer gives, which is the delivery id that
--- receivers see; with a payload of any bytes, or by reference to a row of another table, which is
--- sent as a reference. A row is gone when its job is done; in a queue that keeps done jobs
--- (posthaste.keep) it stays for as long, with the time of its completion.
+-- Jobs as an outbox table: the writer gives the id, which is the delivery id that receivers see,
+-- and a payload of any bytes or a reference to a row of another table, which is sent as a
+-- reference. A row disappears when its job is completed; in a queue that retains completed jobs
+-- (posthaste.keep) it stays as long as they do, with the time of completion.
 CREATE VIEW posthaste.outbox (id, type, payload, table_name, table_id, created_at, completed_at,
                               trace) AS
   SELECT (o.row ->> 'id')::uuid, j.name,
@@ -15642,12 +15616,12 @@ CREATE VIEW posthaste.outbox (id, type, payload, table_name, table_id, created_a
 CREATE TRIGGER insert_outbox_row INSTEAD OF INSERT ON posthaste.outbox FOR EACH ROW
   EXECUTE FUNCTION posthaste.insert_outbox_row();
 
--- What cannot be read is refused. What a leader writes (functions/periodic.sql) is not looked at.
+-- Rejects invalid periodic jobs. Updates by the leader (functions/periodic.sql) do not fire it.
 CREATE TRIGGER check_periodic
   BEFORE INSERT OR UPDATE OF schedule, time_zone, job, kwargs, queue, priority, tag, max_attempts
   ON posthaste.periodic FOR EACH ROW EXECUTE FUNCTION posthaste.check_periodic();
 
--- Sessions that fire no triggers change nothing that these two tables' triggers count and release.
+-- Reject changes by sessions that do not fire the triggers of these two tables.
 CREATE TRIGGER refuse_silent BEFORE INSERT OR UPDATE OR DELETE ON posthaste.in_flight
   FOR EACH STATEMENT EXECUTE FUNCTION posthaste.refuse_silent();
 
@@ -15659,12 +15633,12 @@ ALTER TABLE posthaste.in_flight ENABLE REPLICA TRIGGER refuse_silent;
 ALTER TABLE posthaste.dead ENABLE REPLICA TRIGGER refuse_silent;
 
 INSERT INTO posthaste.migration (name, checksum, version)
-  VALUES ('0001_initial', '6a25d089cef6788e', '0.1.0')
+  VALUES ('0001_initial', '54df17f9c78b74f2', '0.1.0')
   ON CONFLICT (name) DO UPDATE SET (checksum, version, applied_at) =
     (excluded.checksum, excluded.version, excluded.applied_at);
 
 INSERT INTO posthaste.migration (name, checksum, version)
-  VALUES ('functions', 'f51fc4ff5d4173fc', '0.1.0')
+  VALUES ('functions', '4e5c7217268a7342', '0.1.0')
   ON CONFLICT (name) DO UPDATE SET (checksum, version, applied_at) =
     (excluded.checksum, excluded.version, excluded.applied_at);
 

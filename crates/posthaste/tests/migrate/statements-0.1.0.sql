@@ -19,9 +19,10 @@ SELECT a.at, a.server, a.pid, a.role, a.application, a.seconds, a.action, a.rule
  ORDER BY a.at DESC LIMIT 50;
 
 -- admit.sql
--- takes: text, uuid, uuid
--- returns: is_runner bool, is_same bool, turn int8, snapshot text
-SELECT c.runner = $2::uuid AS is_runner, c.epoch = $3::uuid AS is_same,
+-- takes: text, uuid, uuid, text
+-- returns: is_runner bool, is_here bool, turn int8, snapshot text
+SELECT c.runner = $2::uuid AND c.epoch = $3::uuid AS is_runner,
+       (posthaste.current_identity())[3] = $4::text AS is_here,
        pg_sequence_last_value('posthaste.capture_turn'::regclass)::bigint AS turn,
        pg_current_snapshot()::text AS snapshot
   FROM posthaste.capture c
@@ -347,12 +348,12 @@ SELECT pg_catalog.json_build_array(c.id, c.state)::text AS answer
 -- capture.sql
 -- takes: text
 -- returns: slot text, publication text, epoch uuid, stopped text, is_here bool, is_published bool
--- returns: is_paused bool
+-- returns: is_paused bool, timeline text
 SELECT c.slot, c.publication, c.epoch, c.stopped,
        c.identity OPERATOR(pg_catalog.=) ARRAY[i.now[1], i.now[2], i.now[4]] AS is_here,
        EXISTS (SELECT FROM pg_publication p
                 WHERE p.oid = c.published AND p.pubname = c.publication::name) AS is_published,
-       c.paused_at IS NOT NULL AS is_paused
+       c.paused_at IS NOT NULL AS is_paused, i.now[3] AS timeline
   FROM posthaste.capture c, (SELECT posthaste.current_identity() AS now) i
  WHERE c.name = $1::text;
 
