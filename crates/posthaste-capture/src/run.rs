@@ -75,7 +75,7 @@ impl Capture {
             let error = match ran {
                 Ok(()) => return Ok(()),
                 Err(error) if stopping.is_cancelled() => {
-                    tracing::warn!(capture = %self.name, %error, "a capture failed while it was stopping");
+                    tracing::warn!(capture = %self.name, %error, "a capture failed while stopping");
                     return Ok(());
                 }
                 Err(error) => error,

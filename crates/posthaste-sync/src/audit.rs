@@ -160,7 +160,7 @@ impl AuditRun<'_> {
             let ids: Vec<String> = page.iter().map(|row| row.id.clone()).collect();
             let seen = self.index.read(&ids, Proof::Stored).await?;
             let pairs = ids.iter().zip(page.iter().map(Some).zip(seen.clone()));
-            let mut ids = find_suspect_ids(pairs);
+            let mut ids = find_differing_ids(pairs);
             let equal = page.iter().zip(seen).filter(|(row, _)| row.is_live);
             let equal = equal.filter(|(row, seen)| difference(Some(*row), *seen).is_none());
             let equal: Vec<&RowVersion> = equal.map(|(row, _)| row).collect();
@@ -285,7 +285,7 @@ impl AuditRun<'_> {
 }
 
 /// Returns the ids of the pairs that differ in a first check.
-fn find_suspect_ids<'a>(
+fn find_differing_ids<'a>(
     pairs: impl Iterator<Item = (&'a String, (Option<&'a RowVersion>, Option<IndexedVersion>))>,
 ) -> Vec<String> {
     let different = pairs.filter(|(_, (row, seen))| difference(*row, *seen).is_some());
