@@ -239,7 +239,7 @@ async fn polling_resumes_after_an_unanswered_poll() {
     let proxy = Proxy::start(server.address()).await.expect("a proxy");
     let worked = Worked::default();
     let worker = remembering(&proxy.url(db.name()), &worked).await;
-    let poll = || RequestMatcher::statement("Lanes of queues that seem");
+    let poll = || RequestMatcher::statement("FROM posthaste.queues_with_work(");
     let lost = proxy.lose_answer_to(poll());
     lost.wait(SOON).await.expect("the answer is lost");
     // It times out after five seconds. Polling once took twenty times as long to resume.
