@@ -185,7 +185,10 @@ async fn audits_with_findings_exit_with_3_and_name_them() -> anyhow::Result<()> 
     assert!(wrong.status().is_success());
     let output = place.run(&["audit"]).await?;
     assert_eq!(output.code, Some(3), "{output:?}");
-    assert!(output.out.contains("document bob: it has 7;"), "{output:?}");
+    assert!(
+        output.out.contains("document bob: its balance is 7,"),
+        "{output:?}"
+    );
     assert_eq!(output.err, "error: 1 inconsistency was found.");
     Ok(())
 }
@@ -256,7 +259,10 @@ async fn transactions_stuck_for_an_hour_are_listed() -> anyhow::Result<()> {
     fake.pass(young);
     refreshed();
     let output = run(&stuck).await?;
-    assert!(output.starts_with("rent is created since "), "{output}");
+    assert!(
+        output.starts_with("rent has been created since "),
+        "{output}"
+    );
     assert!(
         output.ends_with("the document alice cannot be read"),
         "{output}"

@@ -28,7 +28,7 @@ async fn syncs_with_an_outdated_file_write_nothing_after_a_new_install() -> anyh
         "the old process says why it does nothing",
         async || {
             let query = "SELECT count(*) FROM posthaste.job WHERE kwargs ->> 'id' = '1'
-                     AND attempt = 0 AND last_error LIKE '%start it again with the new one%'";
+                     AND attempt = 0 AND last_error LIKE '%restart it with the new one%'";
             // The job that wrote the row first may not have seen its document yet.
             Ok(number(&client, query).await? >= 1)
         },

@@ -181,7 +181,7 @@ async fn rebuilds_with_another_definition_must_be_abandoned_first() -> anyhow::R
         .await?
         .failure()?;
     assert!(
-        refused.contains("pages-defined-2 was begun with another definition")
+        refused.contains("pages-defined-2 was started with another definition")
             && refused.contains("--give-up"),
         "{refused}"
     );

@@ -101,7 +101,7 @@ async fn rejects_indexes_without_mapping_or_replica_setting() {
     let half = Coordinator::new(client.clone(), "unfit-whole", "unfit-half-transactions");
     let result = half.run(&transfer).await.unwrap_err().to_string();
     assert!(
-        result.contains("unfit-half-transactions is not there"),
+        result.contains("unfit-half-transactions does not exist"),
         "{result}"
     );
     let swapped = Coordinator::new(client, "unfit-whole-transactions", "unfit-whole");
@@ -175,6 +175,6 @@ async fn an_auto_created_index_rejects_transactions() {
     let Err(Failure::Misconfigured(why)) = result else {
         panic!("{result:?}");
     };
-    assert!(why.contains("documents is not there"), "{why}");
+    assert!(why.contains("documents does not exist"), "{why}");
     assert!(fake.document("transactions", "w").is_none());
 }

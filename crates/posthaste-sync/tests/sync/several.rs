@@ -153,7 +153,7 @@ async fn unsupported_tables_are_refused_by_cause() {
         (
             "'note', name => 'x', draw => false",
             "22023",
-            "the other value of draw for \"posthaste_version\"",
+            "\"posthaste_version\" with another value of draw",
         ),
     ] {
         let install = format!("SELECT posthaste.sync_table({arguments})");

@@ -251,7 +251,7 @@ async fn a_pass_overtaken_by_a_rebuild_completes_no_job() {
     index.write(&[true_already]).await.unwrap();
     let outcomes = pass.run(&[request("0")]).await;
     assert!(
-        matches!(&outcomes[0], SyncOutcome::Rescheduled(why) if why.contains("begun")),
+        matches!(&outcomes[0], SyncOutcome::Rescheduled(why) if why.contains("another index")),
         "{outcomes:?}"
     );
     let outcomes = pass.run(&[request("0")]).await;
@@ -305,7 +305,7 @@ async fn a_rebuild_with_another_definition_is_refused_until_the_first_is_abandon
     let error = defined("keyword").rebuild(&immediate, audit).await;
     let error = error.unwrap_err().0;
     assert!(
-        error.contains("notes-2 was begun with another definition"),
+        error.contains("notes-2 was started with another definition"),
         "{error}"
     );
     // A rebuild with the same definition continues with the index, which was not deleted.
