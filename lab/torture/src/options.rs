@@ -183,10 +183,10 @@ impl RunOptions {
             .with_relays(&of_relays, self.relay_rounds, server)
             .with_idle(&of_idle, self.idle_rounds, server)
             .with_clocks(&of_clocks, self.clock_rounds, server)
-            .with_failovers(&self.of_failovers(), failover_rounds, failing))
+            .with_failovers(&self.failover_counts(), failover_rounds, failing))
     }
 
-    fn of_failovers(&self) -> Counts {
+    fn failover_counts(&self) -> Counts {
         let kinds = [Kind::Promotion, Kind::Crash, Kind::Kill].into_iter();
         let kinds = kinds.chain(Kind::OF_CAPTURES);
         kinds.map(|kind| (kind, self.failovers)).collect()
