@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context as _, anyhow};
-use posthaste_observe::{Finding, Level, Thresholds, grouped};
+use posthaste_observe::{Finding, Level, Thresholds, group_by_kind};
 
 use crate::file::{self, FILE, OBSERVE};
 
@@ -27,10 +27,10 @@ pub(crate) fn sentence(finding: &Finding) -> String {
 
 /// Returns errors and warnings as lines, one for each kind.
 pub(crate) fn urgent(findings: &[Finding]) -> Vec<String> {
-    let groups = grouped(findings);
+    let groups = group_by_kind(findings);
     let urgent = groups.iter().filter(|one| one.level != Level::Hint);
     let line = |one: &Finding| {
-        let level = one.level.name().to_uppercase();
+        let level = one.level.as_str().to_uppercase();
         format!("{level} {}: {}", one.kind.id(), sentence(one))
     };
     urgent.map(line).collect()

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use deadpool_postgres::Client;
 use posthaste_observe::transactions::{
-    self, Action, Decision, LongTransaction, Outcome, Past, Policy, Seen, Step, plan,
+    self, Action, Decision, LongTransaction, Outcome, StepHistory, Policy, ObservedHolder, Step, plan_steps,
 };
 use serde::Serialize;
 
@@ -27,7 +27,7 @@ pub(crate) use timeouts::{Timeouts, apply};
 pub(crate) struct Supervisor {
     policy: Policy,
     servers: Vec<Server>,
-    past: Past,
+    past: StepHistory,
     begun: Instant,
     /// The session that holds the advisory lock while this process may act: one process acts at a
     /// time.
@@ -60,7 +60,7 @@ impl Supervisor {
         Ok(Self {
             policy,
             servers,
-            past: Past::default(),
+            past: StepHistory::default(),
             begun: Instant::now(),
             recorder: None,
             is_past_read: false,
@@ -125,7 +125,7 @@ impl Supervisor {
         act::lock(&client).await?;
         if !self.is_past_read {
             for (key, step) in act::past(&client).await? {
-                self.past.taken(key, step);
+                self.past.record_step(key, step);
             }
             self.is_past_read = true;
         }
@@ -133,8 +133,8 @@ impl Supervisor {
         Ok(())
     }
 
-    async fn take_steps(&mut self, all: &[Seen], now: Duration, pass: &mut Pass) {
-        let plan = plan(all, &self.policy, &self.past, now);
+    async fn take_steps(&mut self, all: &[ObservedHolder], now: Duration, pass: &mut Pass) {
+        let plan = plan_steps(all, &self.policy, &self.past, now);
         if plan.postponed > 0 {
             tracing::warn!(
                 transactions = plan.postponed,
@@ -149,12 +149,12 @@ impl Supervisor {
             act::log(&decision, &outcome);
             // A step that was not recorded is retried in the next pass.
             if !matches!(outcome, Outcome::Failed(_)) {
-                self.past.taken(decision.seen.key(), decision.step);
+                self.past.record_step(decision.seen.key(), decision.step);
             }
             if decision.step == Step::Terminate && outcome == Outcome::Done {
-                self.past.terminated(now);
+                self.past.record_termination(now);
             }
-            pass.actions.push(transactions::action(&decision, &outcome));
+            pass.actions.push(transactions::describe_action(&decision, &outcome));
         }
     }
 
@@ -173,11 +173,11 @@ impl Supervisor {
     }
 
     /// Returns all transactions that have reached the first age of their rule.
-    fn findings(&self, all: &[Seen]) -> Vec<LongTransaction> {
-        let is_reported = |one: &&Seen| self.past.has_taken(&one.key());
+    fn findings(&self, all: &[ObservedHolder]) -> Vec<LongTransaction> {
+        let is_reported = |one: &&ObservedHolder| self.past.has_step(&one.key());
         all.iter()
             .filter(is_reported)
-            .map(transactions::long_transaction)
+            .map(transactions::describe_transaction)
             .collect()
     }
 

@@ -47,7 +47,7 @@ impl Collector {
 
     /// Drops the cached figures, so that the next page reads those after a change.
     pub(crate) async fn refresh(&self) {
-        self.0.forget().await;
+        self.0.invalidate().await;
     }
 }
 

@@ -14,7 +14,7 @@ use posthaste_observe::{Finding, Snapshot, Sums, Thresholds, findings};
 
 use crate::action::Action;
 use crate::verdict::{self, Verdict};
-use crate::words;
+use crate::format;
 pub(crate) use bulk::{BulkLine, line as bulk_line};
 pub(crate) use queue::QueueLine;
 pub(crate) use relay::RelayLine;
@@ -38,7 +38,7 @@ struct Passed {
 
 impl Past {
     pub(crate) fn new(snapshot: &Snapshot) -> Self {
-        let queues = snapshot.by_queue().into_iter().map(|(name, sums)| {
+        let queues = snapshot.sums_by_queue().into_iter().map(|(name, sums)| {
             let passed = Passed {
                 come: sums.enqueued(),
                 done: sums.done,
@@ -80,7 +80,7 @@ impl Cell {
 
     pub(crate) fn number(key: String, number: i64) -> Self {
         let class = if number == 0 { "zero" } else { "" };
-        Self::new(key, words::count(number), class)
+        Self::new(key, format::count(number), class)
     }
 
     fn wide(mut self) -> Self {
@@ -115,7 +115,7 @@ impl Figures {
     ) -> Self {
         let findings = findings(&snapshot, thresholds);
         let queues: Vec<QueueLine> = snapshot
-            .by_queue()
+            .sums_by_queue()
             .into_iter()
             .map(|(name, sums)| queue::line(&snapshot, past, thresholds, name, sums))
             .collect();
@@ -148,11 +148,11 @@ impl Figures {
         let later = self.sums.scheduled + self.sums.retrying;
         let bad = |number: i64| if number > 0 { "bad" } else { "zero" };
         let of = |key: &str, number: usize, class| {
-            let text = words::count(i64::try_from(number).unwrap_or(i64::MAX));
+            let text = format::count(i64::try_from(number).unwrap_or(i64::MAX));
             Cell::new(key.to_owned(), text, class)
         };
         let kept =
-            |key: &str, number: i64, class| Cell::new(key.to_owned(), words::count(number), class);
+            |key: &str, number: i64, class| Cell::new(key.to_owned(), format::count(number), class);
         vec![
             of("margin.queues", self.queues.len(), ""),
             kept("margin.jobs", self.sums.pending(), ""),
@@ -196,14 +196,14 @@ impl Figures {
         let (at, took) = (self.snapshot.server.at, self.snapshot.took);
         let text = format!(
             "Exact counts as of {} UTC, read in {}",
-            words::time(at, at),
-            words::span(took.as_secs_f64())
+            format::time(at, at),
+            format::precise_duration(took.as_secs_f64())
         );
         Cell::new("as_of".to_owned(), text, "")
     }
 
     /// Returns the holders of vacuum, the oldest first.
     pub(crate) fn holders(&self) -> Vec<&Holder> {
-        self.snapshot.horizon().take(HOLDERS).collect()
+        self.snapshot.vacuum_holders().take(HOLDERS).collect()
     }
 }

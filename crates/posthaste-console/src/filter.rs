@@ -13,7 +13,7 @@ use std::str::FromStr;
 use jiff::Timestamp;
 use posthaste::State;
 
-use crate::words;
+use crate::format;
 pub(crate) use since::Since;
 
 /// The longest filter that is accepted, in bytes.
@@ -194,7 +194,7 @@ impl Filter {
 
     /// Returns the options of `posthaste jobs` that express the filter.
     pub(crate) fn options(&self) -> String {
-        let state = self.state.map(|state| words::state(state).to_owned());
+        let state = self.state.map(|state| format::state_name(state).to_owned());
         let pattern = self.error_pattern();
         let options = [
             ("--queue", &self.queue),
@@ -214,7 +214,7 @@ impl Filter {
 impl Filter {
     /// Returns SQL conditions that express the filter, for waiting jobs or for given-up ones.
     pub(crate) fn conditions(&self, is_of_kept: bool) -> String {
-        let state = self.state.map(|state| words::state(state).to_owned());
+        let state = self.state.map(|state| format::state_name(state).to_owned());
         let pattern = self.error_pattern();
         let since = self.since_at().map(|at| at.to_string());
         let until = self.until_at().map(|at| at.to_string());
@@ -242,7 +242,7 @@ impl Filter {
             .into_iter()
             .filter_map(|(column, is, value)| {
                 let value = value.as_ref()?.replace('\'', "''");
-                let value = words::plain(&value, LONGEST);
+                let value = format::one_line(&value, LONGEST);
                 Some(format!("{column} {is} '{value}'"))
             })
             .collect();
@@ -267,7 +267,7 @@ fn number<T: FromStr>(key: &str, value: &str) -> Result<T, String> {
 /// Formats the filter as it is typed.
 impl std::fmt::Display for Filter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let state = self.state.map(|state| words::state(state).to_owned());
+        let state = self.state.map(|state| format::state_name(state).to_owned());
         let id = self.id.map(|id| id.to_string());
         let priority = self.priority.map(|one| one.to_string());
         let worker = self.worker.map(|one| one.to_string());

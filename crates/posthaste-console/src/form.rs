@@ -8,7 +8,7 @@ use axum::http::request::Parts;
 use posthaste::JobId;
 
 use crate::fault::Fault;
-use crate::words::count;
+use crate::format::count;
 
 /// The most jobs that one form may select.
 const JOBS: usize = 1_000;

@@ -21,7 +21,7 @@
 mod network;
 mod path_prefix;
 mod two_phase;
-mod words;
+mod format;
 
 mod filter;
 mod settings;

@@ -5,7 +5,7 @@
 use axum::http::{HeaderMap, HeaderValue};
 use axum::response::{IntoResponse, Redirect, Response};
 
-use crate::words::counted;
+use crate::format::pluralize;
 
 const COOKIE: &str = "posthaste_notice";
 
@@ -15,8 +15,8 @@ pub(crate) fn read(value: &str) -> Option<String> {
     let jobs: i64 = jobs.parse().unwrap_or(0);
     let jobs = jobs.max(0);
     let (job, runs) = (
-        counted(jobs, "job", "jobs"),
-        counted(jobs, "job runs", "jobs run"),
+        pluralize(jobs, "job", "jobs"),
+        pluralize(jobs, "job runs", "jobs run"),
     );
     Some(match did {
         "retry" if jobs == 0 => {
@@ -40,7 +40,7 @@ pub(crate) fn read(value: &str) -> Option<String> {
         "reindex" if jobs == 0 => "No documents match.".to_owned(),
         "reindex" => format!(
             "{} to be checked again, after all new changes.",
-            counted(jobs, "document is", "documents are")
+            pluralize(jobs, "document is", "documents are")
         ),
         "rest" | "wake" if jobs == 0 => {
             "Nothing changed: the capture already is in this state, or no longer exists.".to_owned()

@@ -7,7 +7,7 @@ mod tests;
 
 use std::collections::HashSet;
 
-use posthaste_observe::redact::Secrets;
+use posthaste_observe::redact::SecretKeys;
 
 use crate::Settings;
 
@@ -25,11 +25,11 @@ pub(crate) struct Piece {
 
 /// Hides the values of secret keys, and secrets within other values.
 #[derive(Clone, Debug)]
-pub(crate) struct Redactor(Secrets);
+pub(crate) struct Redactor(SecretKeys);
 
 impl Redactor {
     pub(crate) fn new(settings: &Settings) -> Self {
-        Self(Secrets::new(&settings.redacted, &settings.redacted_words))
+        Self(SecretKeys::new(&settings.redacted, &settings.redacted_words))
     }
 
     /// Formats arguments on several lines, and returns how many values were left out.
@@ -63,7 +63,7 @@ const VALUES: [&str; 7] = [
 
 /// Finds objects such as `{"name": "password", "value": "…"}`, and returns the length of the text
 /// after the beginning of each.
-fn secret_pairs(json: &str, secrets: &Secrets) -> HashSet<usize> {
+fn secret_pairs(json: &str, secrets: &SecretKeys) -> HashSet<usize> {
     let mut found = HashSet::new();
     let mut open: Vec<usize> = Vec::new();
     let (mut before, mut key) = ("", "");
@@ -95,7 +95,7 @@ struct Open {
 }
 
 struct Printer<'a> {
-    secrets: &'a Secrets,
+    secrets: &'a SecretKeys,
     is_indented: bool,
     pieces: Vec<Piece>,
     redacted: usize,
@@ -108,7 +108,7 @@ struct Printer<'a> {
 }
 
 impl<'a> Printer<'a> {
-    fn new(secrets: &'a Secrets, is_indented: bool) -> Self {
+    fn new(secrets: &'a SecretKeys, is_indented: bool) -> Self {
         Self {
             secrets,
             is_indented,

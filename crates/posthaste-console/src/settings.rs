@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use posthaste_elastic::two_phase::Coordinator;
 use posthaste_observe::Thresholds;
-use posthaste_observe::redact::Secrets;
+use posthaste_observe::redact::SecretKeys;
 
 use crate::network::Network;
 use crate::path_prefix::PathPrefix;
@@ -58,8 +58,8 @@ impl Default for Settings {
             path_prefix: PathPrefix::default(),
             role: Role::Observer,
             access: Access::Loopback,
-            redacted: Secrets::PARTS.map(str::to_owned).into(),
-            redacted_words: Secrets::WORDS.map(str::to_owned).into(),
+            redacted: SecretKeys::DEFAULT_PARTS.map(str::to_owned).into(),
+            redacted_words: SecretKeys::DEFAULT_WORDS.map(str::to_owned).into(),
             thresholds: Thresholds::default(),
             over_tls: false,
             two_phase: None,

@@ -1,11 +1,11 @@
 //! Turns findings, and problems of actions by filter, into sentences for the overview. No IO, no
 //! clock.
 
-use posthaste_observe::{Finding, Kind, Level as Urgency, Snapshot, grouped};
+use posthaste_observe::{Finding, Kind, Level as Urgency, Snapshot, group_by_kind};
 
 use crate::action::{Action, Progress};
 use crate::address;
-use crate::words::{self, count, counted, plain};
+use crate::format::{self, count, pluralize, one_line};
 
 /// The level of a verdict, which determines its colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -16,7 +16,7 @@ pub(crate) enum Level {
 }
 
 impl Level {
-    pub(crate) fn name(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Bad => "bad",
             Self::Warn => "warn",
@@ -45,7 +45,7 @@ pub(crate) fn verdicts(
     findings: &[Finding],
     actions: &[Action],
 ) -> Vec<Verdict> {
-    let mut all: Vec<Verdict> = grouped(findings).iter().filter_map(of_finding).collect();
+    let mut all: Vec<Verdict> = group_by_kind(findings).iter().filter_map(of_finding).collect();
     all.extend(actions.iter().filter_map(failed));
     all.sort_by_key(|one| one.level);
     if all.is_empty() {
@@ -64,8 +64,8 @@ fn of_finding(finding: &Finding) -> Option<Verdict> {
     Some(Verdict {
         level,
         id: finding.kind.id(),
-        what: words::isolated(&finding.summary),
-        then: words::isolated(&finding.remedy),
+        what: format::isolate_right_to_left(&finding.summary),
+        then: format::isolate_right_to_left(&finding.remedy),
         link: link(finding),
     })
 }
@@ -104,7 +104,7 @@ fn of_action(action: &Action, level: Level, what: String, then: String) -> Verdi
 }
 
 fn running(action: &Action) -> Option<Verdict> {
-    let jobs = counted(action.jobs, "job", "jobs");
+    let jobs = pluralize(action.jobs, "job", "jobs");
     let what = format!("{} is running: {jobs} so far.", action.kind.title());
     let is_running = action.progress == Progress::Running;
     is_running.then(|| of_action(action, Level::Good, what, String::new()))
@@ -112,9 +112,9 @@ fn running(action: &Action) -> Option<Verdict> {
 
 fn failed(action: &Action) -> Option<Verdict> {
     let error = action.last_error.as_ref()?;
-    let jobs = counted(action.jobs, "job", "jobs");
+    let jobs = pluralize(action.jobs, "job", "jobs");
     let what = format!("{} stopped after {jobs}.", action.kind.title());
-    let then = format!("{}. Continue or stop it.", plain(error, 200));
+    let then = format!("{}. Continue or stop it.", one_line(error, 200));
     let has_failed = action.progress == Progress::Failed;
     has_failed.then(|| of_action(action, Level::Warn, what, then))
 }

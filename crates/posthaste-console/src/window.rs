@@ -5,7 +5,7 @@ use std::str::FromStr;
 use jiff::Timestamp;
 use posthaste::State;
 
-use crate::words;
+use crate::format;
 
 /// Pages of a table in the first read, and at most. Each read that follows one without a match has
 /// twice as many.
@@ -155,7 +155,7 @@ fn slot_place(slot: &str, page: &str, line: &str) -> Result<Cursor, NoPlace> {
 }
 
 fn kept_place(state: &str, at: &str, id: &str) -> Result<Cursor, NoPlace> {
-    let state = KEPT.into_iter().find(|kept| words::state(*kept) == state);
+    let state = KEPT.into_iter().find(|kept| format::state_name(*kept) == state);
     Ok(Cursor::Kept(
         state.ok_or(NoPlace)?,
         moment(at)?,

@@ -25,11 +25,11 @@ type Fingerprint = (Kind, String);
 pub struct Alerts {
     lasting: Duration,
     pending: BTreeMap<Fingerprint, f64>,
-    firing: BTreeMap<Fingerprint, Firing>,
+    firing: BTreeMap<Fingerprint, FiringAlert>,
 }
 
 #[derive(Clone, Debug)]
-struct Firing {
+struct FiringAlert {
     finding: Finding,
     /// When its finding was first absent, in seconds; `None` while it is present.
     absent_since: Option<f64>,
@@ -51,7 +51,7 @@ impl Alerts {
     pub fn resume(&mut self, notified: impl IntoIterator<Item = Fingerprint>) {
         for (kind, subject) in notified {
             let finding = Finding::new(kind, kind.meaning(), "").about(&subject, 0);
-            let firing = Firing {
+            let firing = FiringAlert {
                 finding,
                 absent_since: None,
             };
@@ -76,7 +76,7 @@ impl Alerts {
         for (key, finding) in found {
             let since = *self.pending.entry(key.clone()).or_insert(at);
             if self.firing.contains_key(&key) || at - since >= self.begin_after(key.0) {
-                let firing = Firing {
+                let firing = FiringAlert {
                     finding,
                     absent_since: None,
                 };
@@ -102,15 +102,15 @@ impl Alerts {
 mod tests {
     use super::*;
 
-    const LASTING: Duration = Duration::from_secs(60);
+    const HOLD_TIME: Duration = Duration::from_secs(60);
 
     fn finding(kind: Kind) -> Finding {
         Finding::new(kind, "It is so.", "Do this.").about("mail", 1)
     }
 
     /// Reads one character every ten seconds, `x` for a finding; writes `A` while the alert fires.
-    fn fires(kind: Kind, found: &str) -> String {
-        let mut alerts = Alerts::new(LASTING);
+    fn firing_timeline(kind: Kind, found: &str) -> String {
+        let mut alerts = Alerts::new(HOLD_TIME);
         let found = found.chars().enumerate();
         let fires = found.map(|(n, found)| {
             let found = match found {
@@ -128,30 +128,30 @@ mod tests {
     #[test]
     fn alerts_begin_and_end_after_a_hold_time() {
         assert_eq!(
-            fires(Kind::QueueLate, "xxxxxxxxx......."),
+            firing_timeline(Kind::QueueLate, "xxxxxxxxx......."),
             "......AAAAAAAAA."
         );
-        assert_eq!(fires(Kind::QueueLate, "xxxxx.xxxxx."), "............");
-        assert_eq!(fires(Kind::QueueSlow, "x......."), "AAAAAAA.");
+        assert_eq!(firing_timeline(Kind::QueueLate, "xxxxx.xxxxx."), "............");
+        assert_eq!(firing_timeline(Kind::QueueSlow, "x......."), "AAAAAAA.");
     }
 
     #[test]
     fn a_value_hovering_at_its_threshold_raises_one_alert() {
         let found = "xxxxxxx.x.x..x...x.....x.x";
-        let fires = fires(Kind::QueueLong, found);
+        let fires = firing_timeline(Kind::QueueLong, found);
         assert_eq!(fires, format!("......{}", "A".repeat(found.len() - 6)));
     }
 
     #[test]
     fn pauses_and_hints_raise_no_alert() {
-        assert_eq!(fires(Kind::QueuePaused, "xxxxxxxxx"), ".........");
-        assert_eq!(fires(Kind::CapturePaused, "xxxxxxxxx"), ".........");
-        assert_eq!(fires(Kind::WorkerIdle, "xxxxxxxxx"), ".........");
+        assert_eq!(firing_timeline(Kind::QueuePaused, "xxxxxxxxx"), ".........");
+        assert_eq!(firing_timeline(Kind::CapturePaused, "xxxxxxxxx"), ".........");
+        assert_eq!(firing_timeline(Kind::WorkerIdle, "xxxxxxxxx"), ".........");
     }
 
     #[test]
     fn alerts_begun_by_another_process_stay_active_until_absent() {
-        let mut alerts = Alerts::new(LASTING);
+        let mut alerts = Alerts::new(HOLD_TIME);
         alerts.resume([(Kind::QueueLate, "mail".to_owned())]);
         assert_eq!(alerts.update(0.0, Vec::new()).len(), 1);
         let found = alerts.update(50.0, vec![finding(Kind::QueueLate)]);

@@ -4,7 +4,7 @@
 use crate::facts::Server;
 
 /// The oldest supported version of PostgreSQL, as `server_version_num` has it.
-pub(crate) const OLDEST: i32 = 150_000;
+pub(crate) const MIN_SERVER_VERSION: i32 = 150_000;
 
 /// The results of one-time checks, in addition to a [`Snapshot`](crate::Snapshot). Parts that could
 /// not be read are absent.
@@ -26,7 +26,7 @@ pub struct Checks {
     /// Whether the store was restored or copied, found by reading whole tables.
     pub needs_rebase: bool,
     /// Sessions with locks on the queue's tables.
-    pub locks: Vec<Lock>,
+    pub locks: Vec<TableLock>,
     /// Sessions, prepared transactions, slots and replicas that hold back vacuum.
     pub holders: Vec<posthaste::Holder>,
     /// Synced tables some of whose changes get no job.
@@ -56,7 +56,7 @@ pub struct Rights {
 
 /// A session with a lock on the queue's tables.
 #[derive(Clone, Debug)]
-pub struct Lock {
+pub struct TableLock {
     /// The name of the session.
     pub session: String,
     /// How long its transaction has been open, in seconds; `None` if it began before the clock

@@ -10,7 +10,7 @@ use tokio::time::timeout;
 /// The longest time between two reads while callers ask, and the longest timeout of a read. Slow
 /// reads are made less often, so that they take at most a fiftieth of the time, but no less often
 /// than this.
-const OLDEST: Duration = Duration::from_secs(30);
+const MAX_PAUSE: Duration = Duration::from_secs(30);
 
 /// The data that a [`Collector`] reads.
 pub trait Source: Send + Sync + 'static {
@@ -44,24 +44,24 @@ struct Shared<S: Source> {
     source: S,
     every: Duration,
     within: Duration,
-    last: Mutex<Option<Read<Answer<S>>>>,
+    last: Mutex<Option<CachedRead<Answer<S>>>>,
 }
 
-struct Read<T> {
+struct CachedRead<T> {
     /// The answer is cached until then.
     until: Instant,
     answer: T,
 }
 
 /// Returns the time until the next read after one that took this long.
-fn pause(took: Duration, every: Duration) -> Duration {
-    (took * 50).clamp(every, OLDEST)
+fn pause_after_read(took: Duration, every: Duration) -> Duration {
+    (took * 50).clamp(every, MAX_PAUSE)
 }
 
 /// Returns the time until a failed read is repeated. It is short because the database may answer
 /// again soon.
-fn pause_of_failed(took: Duration, every: Duration) -> Duration {
-    took.clamp(every, OLDEST)
+fn pause_after_failed_read(took: Duration, every: Duration) -> Duration {
+    took.clamp(every, MAX_PAUSE)
 }
 
 impl<S: Source> Collector<S> {
@@ -71,7 +71,7 @@ impl<S: Source> Collector<S> {
         Self(Arc::new(Shared {
             source,
             every,
-            within: within.min(OLDEST),
+            within: within.min(MAX_PAUSE),
             last: Mutex::default(),
         }))
     }
@@ -85,7 +85,7 @@ impl<S: Source> Collector<S> {
         }
         // Other callers wait for this read too, so it continues if this caller is cancelled.
         let shared = Arc::clone(&self.0);
-        let read = tokio::spawn(async move { shared.read().await });
+        let read = tokio::spawn(async move { shared.read_unless_cached().await });
         match read.await {
             Ok(answer) => answer,
             Err(_) => Err(self.0.source.timeout_error(Duration::ZERO)),
@@ -93,13 +93,13 @@ impl<S: Source> Collector<S> {
     }
 
     /// Drops the cached answer, so the next caller reads again.
-    pub async fn forget(&self) {
+    pub async fn invalidate(&self) {
         *self.0.last.lock().await = None;
     }
 }
 
 impl<S: Source> Shared<S> {
-    async fn read(&self) -> Result<S::Output, S::Error> {
+    async fn read_unless_cached(&self) -> Result<S::Output, S::Error> {
         let mut last = self.last.lock().await;
         if let Some(read) = &*last
             && read.until > Instant::now()
@@ -112,10 +112,10 @@ impl<S: Source> Shared<S> {
         let answer = read.unwrap_or_else(|_| Err(self.source.timeout_error(self.within)));
         let took = begun.elapsed();
         let pause = match &answer {
-            Ok(_) => pause(took, self.every),
-            Err(_) => pause_of_failed(took, self.every),
+            Ok(_) => pause_after_read(took, self.every),
+            Err(_) => pause_after_failed_read(took, self.every),
         };
-        *last = Some(Read {
+        *last = Some(CachedRead {
             until: Instant::now() + pause,
             answer: answer.clone(),
         });
@@ -131,14 +131,14 @@ mod tests {
 
     #[test]
     fn reads_use_two_percent_of_the_time_and_repeat_within_30_s() {
-        let of = |took| pause(Duration::from_millis(took), EVERY).as_millis();
+        let of = |took| pause_after_read(Duration::from_millis(took), EVERY).as_millis();
         assert_eq!([of(0), of(40), of(330)], [2_000, 2_000, 16_500]);
         assert_eq!([of(600), of(10_000)], [30_000, 30_000]);
     }
 
     #[test]
     fn failed_reads_are_repeated_after_their_duration() {
-        let of = |took| pause_of_failed(Duration::from_millis(took), EVERY).as_millis();
+        let of = |took| pause_after_failed_read(Duration::from_millis(took), EVERY).as_millis();
         assert_eq!([of(0), of(5_000), of(60_000)], [2_000, 5_000, 30_000]);
     }
 }

@@ -73,7 +73,7 @@ pub struct Segments {
 
 impl Segments {
     /// Returns how many segments wait until the oldest one is truncated.
-    pub fn behind(&self) -> i64 {
+    pub fn untruncated(&self) -> i64 {
         (self.live - 1).max(0)
     }
 }
@@ -130,7 +130,7 @@ impl Worker {
 
 /// A synced table and its jobs.
 #[derive(Clone, Debug, Default)]
-pub struct Sync {
+pub struct SyncedTable {
     /// Its name.
     pub name: String,
     /// The name of the table.
@@ -147,7 +147,7 @@ pub struct Sync {
     pub behind: Option<Behind>,
 }
 
-impl Sync {
+impl SyncedTable {
     /// Returns how long the oldest change has been due without being in the index, in seconds.
     pub fn lag_seconds(&self) -> Option<f64> {
         self.behind.as_ref()?.seconds
@@ -178,7 +178,7 @@ impl Sync {
 
 /// The activity of a queue in the last ten minutes, or since the oldest sample of that time.
 #[derive(Clone, Debug, Default)]
-pub struct Window {
+pub struct QueueActivity {
     /// The name of the queue.
     pub queue: String,
     /// The length of that time, in seconds.
@@ -193,7 +193,7 @@ pub struct Window {
     pub error: Option<String>,
 }
 
-impl Window {
+impl QueueActivity {
     /// Returns whether too many of its attempts failed.
     pub fn is_failing(&self, thresholds: &Thresholds) -> bool {
         self.failed >= thresholds.failing_attempts
@@ -247,7 +247,7 @@ pub struct FailingJobs {
 
 /// A periodic job that the leader could not enqueue.
 #[derive(Clone, Debug, Default)]
-pub struct FailedPeriodic {
+pub struct FailedPeriodicJob {
     /// Its name.
     pub name: String,
     /// The error.
@@ -256,7 +256,7 @@ pub struct FailedPeriodic {
 
 /// Jobs of a queue that died or expired in the last hour.
 #[derive(Clone, Debug)]
-pub struct GivenUp {
+pub struct GivenUpJobs {
     /// [`State::Dead`] or [`State::Expired`].
     pub state: State,
     /// The name of the queue.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Serialize, Serializer};
 
-use crate::format::{count, plain};
+use crate::format::{count, one_line};
 
 /// How urgent a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -21,7 +21,7 @@ pub enum Level {
 
 impl Level {
     /// Returns its name as tools print it.
-    pub fn name(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Error => "error",
             Self::Warning => "warning",
@@ -65,7 +65,7 @@ macro_rules! kinds {
             }
 
             /// Returns the words after a number of several.
-            fn several(self) -> &'static str {
+            fn plural_summary(self) -> &'static str {
                 match self { $(Self::$kind => $several,)* }
             }
         }
@@ -306,20 +306,20 @@ pub(crate) fn sort(findings: &mut [Finding]) {
 }
 
 /// Subjects that a group names.
-const NAMED: usize = 5;
+const MAX_NAMED_SUBJECTS: usize = 5;
 
 /// Merges findings of one kind into one, which names the subjects with the most jobs.
-pub fn grouped(findings: &[Finding]) -> Vec<Finding> {
+pub fn group_by_kind(findings: &[Finding]) -> Vec<Finding> {
     let mut kinds: BTreeMap<Kind, Vec<&Finding>> = BTreeMap::new();
     for finding in findings {
         kinds.entry(finding.kind).or_default().push(finding);
     }
-    let mut groups: Vec<Finding> = kinds.into_values().filter_map(|all| group(&all)).collect();
+    let mut groups: Vec<Finding> = kinds.into_values().filter_map(|all| merge_findings(&all)).collect();
     sort(&mut groups);
     groups
 }
 
-fn group(all: &[&Finding]) -> Option<Finding> {
+fn merge_findings(all: &[&Finding]) -> Option<Finding> {
     let (first, rest) = all.split_first()?;
     if rest.is_empty() {
         return Some((*first).clone());
@@ -330,16 +330,16 @@ fn group(all: &[&Finding]) -> Option<Finding> {
         1 => " (1 job)".to_owned(),
         jobs => format!(" ({} jobs)", count(jobs)),
     };
-    let named = all.iter().take(NAMED).map(|one| match one.jobs {
-        0 => plain(&one.subject, 60),
-        jobs => format!("{} {}", plain(&one.subject, 60), count(jobs)),
+    let named = all.iter().take(MAX_NAMED_SUBJECTS).map(|one| match one.jobs {
+        0 => one_line(&one.subject, 60),
+        jobs => format!("{} {}", one_line(&one.subject, 60), count(jobs)),
     });
     let named = named.collect::<Vec<_>>().join(", ");
-    let more = match all.len().saturating_sub(NAMED) {
+    let more = match all.len().saturating_sub(MAX_NAMED_SUBJECTS) {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
-    let (number, several) = (count(all.len() as i64), first.kind.several());
+    let (number, several) = (count(all.len() as i64), first.kind.plural_summary());
     let mut group = Finding::new(
         first.kind,
         format!("{number} {several}{concerned}: {named}{more}."),
@@ -373,7 +373,7 @@ mod tests {
         let mut all: Vec<Finding> = (1..=7).map(|n| of(&format!("q{n}"), n * 1_000)).collect();
         all.push(Finding::new(Kind::WorkerNoLeader, "None.", "Start one."));
         sort(&mut all);
-        let groups = grouped(&all);
+        let groups = group_by_kind(&all);
         assert_eq!(groups.len(), 2);
         assert_eq!(
             groups[0].summary,

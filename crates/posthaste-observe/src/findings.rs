@@ -30,7 +30,7 @@ pub fn findings(snapshot: &Snapshot, thresholds: &Thresholds) -> Vec<Finding> {
         found.extend(jobs::findings(snapshot, thresholds));
     }
     found.extend(transactions::findings(&snapshot.holders, thresholds));
-    found.extend(transactions::ended(snapshot));
+    found.extend(transactions::ended_transactions_finding(snapshot));
     sort(&mut found);
     found
 }
@@ -51,7 +51,7 @@ pub fn check_findings(
         }
     };
     if checks.needs_rebase && snapshot.is_none_or(|one| !one.store.needs_rebase) {
-        found = vec![store::restored()];
+        found = vec![store::restored_store_finding()];
     }
     found.extend(server::check_findings(checks));
     if checks.server.version_number >= OLDEST {

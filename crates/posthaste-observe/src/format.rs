@@ -16,7 +16,7 @@ pub fn age(seconds: f64) -> String {
 }
 
 /// Formats a duration as [`age`], and adds the seconds below ten minutes.
-pub fn spelled(seconds: f64) -> String {
+pub fn age_with_seconds(seconds: f64) -> String {
     match (seconds / 60.0, seconds % 60.0) {
         (1.0..10.0, rest) if rest >= 1.0 => {
             format!("{:.0} min {rest:.0} s", (seconds / 60.0).floor())
@@ -26,7 +26,7 @@ pub fn spelled(seconds: f64) -> String {
 }
 
 /// Formats the duration of a run, with milliseconds below a second.
-pub fn span(seconds: f64) -> String {
+pub fn precise_duration(seconds: f64) -> String {
     match seconds {
         ..0.001 => format!("{:.1} ms", seconds.max(0.0) * 1_000.0),
         ..1.0 => format!("{:.0} ms", seconds * 1_000.0),
@@ -52,7 +52,7 @@ pub fn count(number: i64) -> String {
 }
 
 /// Formats a number with the singular or plural word.
-pub fn counted(number: impl TryInto<i64>, one: &str, many: &str) -> String {
+pub fn pluralize(number: impl TryInto<i64>, one: &str, many: &str) -> String {
     let number = number.try_into().unwrap_or(i64::MAX);
     let word = if number == 1 { one } else { many };
     format!("{} {word}", count(number))
@@ -90,12 +90,12 @@ pub fn time(at: Timestamp, now: Timestamp) -> String {
 }
 
 /// Returns the seconds from one time to a later one.
-pub fn seconds(from: Timestamp, to: Timestamp) -> f64 {
+pub fn seconds_between(from: Timestamp, to: Timestamp) -> f64 {
     to.duration_since(from).as_secs_f64()
 }
 
 /// Returns the name of a state, as in the database and the command line.
-pub fn state(state: State) -> &'static str {
+pub fn state_name(state: State) -> &'static str {
     match state {
         State::Scheduled => "scheduled",
         State::Available => "available",
@@ -114,7 +114,7 @@ pub fn state(state: State) -> &'static str {
 
 /// Isolates right-to-left names in a sentence (U+2068, U+2069), so that the rest keeps its
 /// direction.
-pub fn isolated(sentence: &str) -> String {
+pub fn isolate_right_to_left(sentence: &str) -> String {
     let mut isolated = String::with_capacity(sentence.len());
     let mut rest = sentence;
     while let Some(begin) = rest.find(is_right_to_left) {
@@ -138,34 +138,34 @@ fn is_right_to_left(one: char) -> bool {
 }
 
 /// Marks above and below one letter; more would overlap other lines.
-const MARKS: usize = 4;
+const MAX_MARKS_PER_LETTER: usize = 4;
 
 /// Drops combining marks that pile up on a letter.
-fn unpiled(text: &str) -> impl Iterator<Item = char> {
+fn limit_marks(text: &str) -> impl Iterator<Item = char> {
     let mut marks = 0;
     text.chars().filter(move |one| {
         let is_mark = matches!(one,
             '\u{300}'..='\u{36f}' | '\u{483}'..='\u{489}' | '\u{1ab0}'..='\u{1aff}'
             | '\u{1dc0}'..='\u{1dff}' | '\u{20d0}'..='\u{20ff}' | '\u{fe20}'..='\u{fe2f}');
         marks = if is_mark { marks + 1 } else { 0 };
-        marks <= MARKS
+        marks <= MAX_MARKS_PER_LETTER
     })
 }
 
 /// Formats a text on one line, cut after `most` characters. Control and direction characters become
 /// visible signs.
-pub fn plain(text: &str, most: usize) -> String {
-    let mut escaped: String = unpiled(text).take(most).map(shown).collect();
+pub fn one_line(text: &str, most: usize) -> String {
+    let mut escaped: String = limit_marks(text).take(most).map(visible_char).collect();
     if text.chars().nth(most).is_some() {
         escaped.push('…');
     }
     escaped
 }
 
-/// Formats a text as [`plain`], and keeps its line breaks.
-pub fn lines(text: &str, most: usize) -> String {
-    let keep = |one: char| if one == '\n' { one } else { shown(one) };
-    let mut escaped: String = unpiled(text).take(most).map(keep).collect();
+/// Formats a text as [`one_line`], and keeps its line breaks.
+pub fn several_lines(text: &str, most: usize) -> String {
+    let keep = |one: char| if one == '\n' { one } else { visible_char(one) };
+    let mut escaped: String = limit_marks(text).take(most).map(keep).collect();
     if text.chars().nth(most).is_some() {
         escaped.push('…');
     }
@@ -173,7 +173,7 @@ pub fn lines(text: &str, most: usize) -> String {
 }
 
 /// Replaces control and direction characters by visible signs.
-fn shown(one: char) -> char {
+fn visible_char(one: char) -> char {
     match one {
         '\t' => ' ',
         '\0'..='\u{1f}' => char::from_u32(u32::from(one) + 0x2400).unwrap_or('·'),
@@ -185,7 +185,7 @@ fn shown(one: char) -> char {
 
 /// Returns whether a terminal interprets it instead of showing it, or it changes the direction of
 /// text.
-fn acts(letter: char) -> bool {
+fn is_terminal_control(letter: char) -> bool {
     letter.is_control() || matches!(letter, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
@@ -201,7 +201,7 @@ pub fn escape_control(text: &str) -> String {
 pub fn escape_name(name: &str) -> String {
     let mut shown = String::with_capacity(name.len());
     for letter in name.chars() {
-        match acts(letter) {
+        match is_terminal_control(letter) {
             true => shown.extend(letter.escape_default()),
             false => shown.push(letter),
         }
@@ -213,7 +213,7 @@ pub fn escape_name(name: &str) -> String {
 pub fn escape_json(line: &str) -> String {
     let mut shown = String::with_capacity(line.len());
     for letter in line.chars() {
-        match acts(letter) {
+        match is_terminal_control(letter) {
             true => shown.push_str(&format!("\\u{:04x}", u32::from(letter))),
             false => shown.push(letter),
         }
@@ -232,8 +232,8 @@ mod tests {
     }
 
     #[test]
-    fn short_ages_show_seconds() {
-        let texts = [41.0, 120.0, 134.2, 720.0].map(spelled);
+    fn ages_below_ten_minutes_include_seconds() {
+        let texts = [41.0, 120.0, 134.2, 720.0].map(age_with_seconds);
         assert_eq!(texts, ["41 s", "2 min", "2 min 14 s", "12 min"]);
     }
 
@@ -248,21 +248,21 @@ mod tests {
 
     #[test]
     fn control_characters_are_displayed_escaped() {
-        assert_eq!(plain("a\u{1b}[31m\r\nb\u{202e}c\0", 100), "a␛[31m␍␊b·c␀");
-        assert_eq!(plain("abcdef", 3), "abc…");
-        assert_eq!(lines("a\n\u{7}b", 9), "a\n␇b");
+        assert_eq!(one_line("a\u{1b}[31m\r\nb\u{202e}c\0", 100), "a␛[31m␍␊b·c␀");
+        assert_eq!(one_line("abcdef", 3), "abc…");
+        assert_eq!(several_lines("a\n\u{7}b", 9), "a\n␇b");
     }
 
     #[test]
     fn right_to_left_names_are_isolated_and_marks_do_not_pile_up() {
         let name = "\u{631}\u{633}\u{627} \u{626}\u{644}";
         let sentence = format!("Queue {name}: 300 jobs, {name}");
-        let isolated = isolated(&sentence);
+        let isolated = isolate_right_to_left(&sentence);
         let name = format!("\u{2068}{name}\u{2069}");
         assert_eq!(isolated, format!("Queue {name}: 300 jobs, {name}"));
-        assert_eq!(super::isolated("Queue mail"), "Queue mail");
+        assert_eq!(super::isolate_right_to_left("Queue mail"), "Queue mail");
         let piled = format!("a{}b", "\u{300}".repeat(50));
-        assert_eq!(plain(&piled, 100), format!("a{}b", "\u{300}".repeat(4)));
+        assert_eq!(one_line(&piled, 100), format!("a{}b", "\u{300}".repeat(4)));
     }
 
     #[test]
@@ -279,7 +279,7 @@ mod tests {
         assert_eq!(escape_name(name), r"a\u{1b}[2J\nb\u{9b}c\u{202e}d");
         assert_eq!(escape_control("one\ntwo\r"), "one\ntwo\\r");
         let json = escape_json(&serde_json::to_string(name).unwrap());
-        assert!(!json.chars().any(acts), "{json}");
+        assert!(!json.chars().any(is_terminal_control), "{json}");
         assert_eq!(serde_json::from_str::<String>(&json).unwrap(), name);
     }
 }

@@ -18,7 +18,7 @@ impl History {
     }
 
     /// Returns whether totals are known for this long.
-    pub fn spans(&self, over: Duration) -> bool {
+    pub fn covers(&self, over: Duration) -> bool {
         let at = |reading: Option<&(f64, _)>| reading.map_or(0.0, |(at, _)| *at);
         at(self.0.back()) - at(self.0.front()) >= over.as_secs_f64()
     }
@@ -28,7 +28,7 @@ impl History {
         let (Some((then, before)), Some((now, totals))) = (self.0.front(), self.0.back()) else {
             return BTreeMap::new();
         };
-        if !self.spans(over) {
+        if !self.covers(over) {
             return BTreeMap::new();
         }
         let minutes = (now - then) / 60.0;

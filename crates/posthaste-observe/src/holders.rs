@@ -2,19 +2,19 @@
 
 use posthaste::{Holder, HolderKind};
 
-fn text(text: Option<&String>) -> Option<&str> {
+fn non_empty(text: Option<&String>) -> Option<&str> {
     text.map(String::as_str).filter(|text| !text.is_empty())
 }
 
 /// Returns the name of a holder.
 pub fn holder_name(holder: &Holder) -> String {
-    let name = text(holder.name.as_ref()).unwrap_or("without a name");
+    let name = non_empty(holder.name.as_ref()).unwrap_or("without a name");
     match holder.kind {
         HolderKind::Prepared => format!("prepared transaction {name}"),
         HolderKind::Slot => format!("replication slot {name}"),
         HolderKind::Replica => {
-            let replica = text(holder.application.as_ref()).unwrap_or("without a name");
-            let address = text(holder.address.as_ref()).unwrap_or("this machine");
+            let replica = non_empty(holder.application.as_ref()).unwrap_or("without a name");
+            let address = non_empty(holder.address.as_ref()).unwrap_or("this machine");
             format!("a reader on replica {replica} ({address})")
         }
         _ => format!("session {}", holder.pid.unwrap_or_default()),
@@ -23,7 +23,7 @@ pub fn holder_name(holder: &Holder) -> String {
 
 /// Returns more about a holder: role, program, address, state.
 pub fn holder_detail(holder: &Holder) -> String {
-    let role = text(holder.role.as_ref()).unwrap_or("no role");
+    let role = non_empty(holder.role.as_ref()).unwrap_or("no role");
     match holder.kind {
         HolderKind::Prepared => {
             let database = holder.database.as_deref().unwrap_or_default();
@@ -33,11 +33,11 @@ pub fn holder_detail(holder: &Holder) -> String {
             true => "in use".to_owned(),
             false => "not in use".to_owned(),
         },
-        HolderKind::Replica => text(holder.state.as_ref()).unwrap_or("unknown").to_owned(),
+        HolderKind::Replica => non_empty(holder.state.as_ref()).unwrap_or("unknown").to_owned(),
         _ => {
-            let program = text(holder.application.as_ref()).unwrap_or("no name");
-            let address = text(holder.address.as_ref()).unwrap_or("this machine");
-            let state = text(holder.state.as_ref()).unwrap_or("unknown");
+            let program = non_empty(holder.application.as_ref()).unwrap_or("no name");
+            let address = non_empty(holder.address.as_ref()).unwrap_or("this machine");
+            let state = non_empty(holder.state.as_ref()).unwrap_or("unknown");
             format!("{role}, {program}, from {address}, {state}")
         }
     }

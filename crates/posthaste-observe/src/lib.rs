@@ -41,14 +41,14 @@ mod collector;
 mod findings;
 
 pub use alerts::{Alerts, is_alert};
-pub use checks::{CaptureProblem, Checks, Lock, Rights, UnsyncedTable};
+pub use checks::{CaptureProblem, Checks, TableLock, Rights, UnsyncedTable};
 pub use collector::{Collector, Source};
 pub use error::Error;
 pub use facts::{
-    EndedTransaction, FailedPeriodic, FailingJobs, GivenUp, QueueSettings, Segments, Server,
-    StoreState, Sync, Window, Worker,
+    EndedTransaction, FailedPeriodicJob, FailingJobs, GivenUpJobs, QueueSettings, Segments, Server,
+    StoreState, SyncedTable, QueueActivity, Worker,
 };
-pub use finding::{Finding, Kind, Level, grouped};
+pub use finding::{Finding, Kind, Level, group_by_kind};
 pub use findings::{check_findings, findings};
 pub use history::History;
 pub use holders::{holder_detail, holder_name};

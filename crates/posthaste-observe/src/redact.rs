@@ -11,14 +11,14 @@ use std::sync::LazyLock;
 use posthaste_capture::Overview;
 
 pub use address::address_passwords;
-pub use keys::Secrets;
+pub use keys::SecretKeys;
 pub use statement::statement;
 
-static USUAL: LazyLock<Secrets> = LazyLock::new(Secrets::default);
+static DEFAULT_SECRET_KEYS: LazyLock<SecretKeys> = LazyLock::new(SecretKeys::default);
 
 /// Replaces secrets by `***` in an error or another text from outside.
 pub fn error_text(text: &str) -> String {
-    USUAL.hide(text).into_owned()
+    DEFAULT_SECRET_KEYS.hide(text).into_owned()
 }
 
 /// Hides secrets in the errors of a capture: a destination may quote what was sent to it.

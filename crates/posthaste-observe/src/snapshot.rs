@@ -9,10 +9,10 @@ use posthaste_capture::Overview;
 use posthaste_relay::{RelayReport, RelayState};
 
 use crate::facts::{
-    EndedTransaction, FailedPeriodic, FailingJobs, GivenUp, QueueSettings, Segments, Server,
-    StoreState, Sync, Window, Worker,
+    EndedTransaction, FailedPeriodicJob, FailingJobs, GivenUpJobs, QueueSettings, Segments, Server,
+    StoreState, SyncedTable, QueueActivity, Worker,
 };
-use crate::format::seconds;
+use crate::format::seconds_between;
 use crate::redact::{capture_errors, error_text, statement};
 use crate::sums::Sums;
 use crate::thresholds::Thresholds;
@@ -35,7 +35,7 @@ pub struct Snapshot {
     /// Relays.
     pub relays: Vec<RelayReport>,
     /// Synced tables.
-    pub syncs: Vec<Sync>,
+    pub syncs: Vec<SyncedTable>,
     /// Captures.
     pub captures: Vec<Overview>,
     /// Sessions, prepared transactions, slots and replicas that hold back vacuum.
@@ -43,15 +43,15 @@ pub struct Snapshot {
     /// The newest actions of `posthaste txwatch`, the most recent first.
     pub ended: Vec<EndedTransaction>,
     /// The activity of queues in the last ten minutes.
-    pub windows: Vec<Window>,
+    pub windows: Vec<QueueActivity>,
     /// Completed jobs per minute, for queues with samples over at least nine minutes.
     pub rates: BTreeMap<String, f64>,
     /// Jobs that will be retried, the most attempts first.
     pub failing_jobs: Vec<FailingJobs>,
     /// Jobs that died or expired in the last hour.
-    pub given_up: Vec<GivenUp>,
+    pub given_up: Vec<GivenUpJobs>,
     /// Periodic jobs that the leader could not enqueue.
-    pub periodic: Vec<FailedPeriodic>,
+    pub periodic: Vec<FailedPeriodicJob>,
     /// How long the read took.
     pub took: Duration,
 }
@@ -110,11 +110,11 @@ impl Snapshot {
 
     /// Returns sums over all queues.
     pub fn sums(&self) -> Sums {
-        self.sums_of(|_| true)
+        self.sums_where(|_| true)
     }
 
     /// Returns sums over the counters that the predicate accepts.
-    pub fn sums_of(&self, is_meant: impl Fn(&Counter) -> bool) -> Sums {
+    pub fn sums_where(&self, is_meant: impl Fn(&Counter) -> bool) -> Sums {
         let mut sums = Sums::default();
         for counter in self.counters.jobs.iter().filter(|one| is_meant(one)) {
             sums.add(counter);
@@ -123,7 +123,7 @@ impl Snapshot {
     }
 
     /// Returns sums for each known queue.
-    pub fn by_queue(&self) -> BTreeMap<&str, Sums> {
+    pub fn sums_by_queue(&self) -> BTreeMap<&str, Sums> {
         let mut queues: BTreeMap<&str, Sums> = BTreeMap::new();
         for queue in &self.queues {
             queues.entry(&queue.name).or_default();
@@ -135,7 +135,7 @@ impl Snapshot {
     }
 
     /// Returns since when the next job of a queue waits, for the priority with the longest wait.
-    pub fn oldest(&self, queue: &str) -> Option<&Oldest> {
+    pub fn oldest_waiting(&self, queue: &str) -> Option<&Oldest> {
         let oldest = self.counters.oldest.iter();
         let oldest = oldest.filter(|one| one.queue == queue);
         oldest.max_by(|one, other| one.seconds.total_cmp(&other.seconds))
@@ -148,32 +148,32 @@ impl Snapshot {
     }
 
     /// Returns the settings of a queue.
-    pub fn settings(&self, queue: &str) -> Option<&QueueSettings> {
+    pub fn queue_settings(&self, queue: &str) -> Option<&QueueSettings> {
         self.queues.iter().find(|one| one.name == queue)
     }
 
     /// Returns when a queue was paused; `None` if it is not.
     pub fn paused_at(&self, queue: &str) -> Option<Timestamp> {
-        self.settings(queue)?.paused_at
+        self.queue_settings(queue)?.paused_at
     }
 
     /// Returns workers with a recent heartbeat. In a copy they belong to the original store.
-    pub fn alive_workers(&self, thresholds: &Thresholds) -> impl Iterator<Item = &Worker> {
+    pub fn live_workers(&self, thresholds: &Thresholds) -> impl Iterator<Item = &Worker> {
         let alive = self.workers.iter();
         alive.filter(|one| one.is_alive(thresholds))
     }
 
     /// Returns how many live workers serve this queue. A worker that has not reported its queues
     /// may serve any.
-    pub fn workers_on(&self, queue: &str, thresholds: &Thresholds) -> usize {
-        let alive = self.alive_workers(thresholds);
+    pub fn live_worker_count(&self, queue: &str, thresholds: &Thresholds) -> usize {
+        let alive = self.live_workers(thresholds);
         alive.filter(|one| one.serves(queue)).count()
     }
 
     /// Returns queues with waiting jobs that no live worker serves.
-    pub fn unworked(&self, thresholds: &Thresholds) -> BTreeSet<&str> {
+    pub fn queues_without_worker(&self, thresholds: &Thresholds) -> BTreeSet<&str> {
         let mut queues = self.waiting_queues();
-        queues.retain(|queue| self.workers_on(queue, thresholds) == 0);
+        queues.retain(|queue| self.live_worker_count(queue, thresholds) == 0);
         queues
     }
 
@@ -184,7 +184,7 @@ impl Snapshot {
     }
 
     /// Returns the sync whose changes or re-indexes this queue holds.
-    pub fn sync_of(&self, queue: &str) -> Option<&Sync> {
+    pub fn sync_of(&self, queue: &str) -> Option<&SyncedTable> {
         self.syncs.iter().find(|sync| {
             posthaste_sync::queue(&sync.name) == queue
                 || posthaste_sync::reindex_queue(&sync.name) == queue
@@ -192,15 +192,15 @@ impl Snapshot {
     }
 
     /// Returns the actions of `posthaste txwatch` in the last hour.
-    pub fn recently_ended(&self) -> impl Iterator<Item = &EndedTransaction> {
+    pub fn recently_ended_transactions(&self) -> impl Iterator<Item = &EndedTransaction> {
         let now = self.server.at;
-        let is_recent = move |one: &&EndedTransaction| seconds(one.at, now) < 3_600.0;
+        let is_recent = move |one: &&EndedTransaction| seconds_between(one.at, now) < 3_600.0;
         self.ended.iter().filter(is_recent)
     }
 
     /// Returns the holders that have held back vacuum for more than a second, the oldest first. A
     /// replica that holds it back through its slot is listed once, as the slot.
-    pub fn horizon(&self) -> impl Iterator<Item = &Holder> {
+    pub fn vacuum_holders(&self) -> impl Iterator<Item = &Holder> {
         self.holders.iter().filter(|one| {
             !one.is_by_slot
                 && one.transactions.is_some()

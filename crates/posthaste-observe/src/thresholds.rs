@@ -62,9 +62,9 @@ impl Read for Share {
 }
 
 /// A figure for each of some queues.
-struct ByQueue(BTreeMap<String, f64>);
+struct NumberByQueue(BTreeMap<String, f64>);
 
-impl Read for ByQueue {
+impl Read for NumberByQueue {
     const EXPECTED: &'static str = "a table of queues with a number of jobs for each";
     fn read(value: Value) -> Option<Self> {
         let figures = value.as_object()?.iter();
@@ -107,7 +107,7 @@ impl Thresholds {
             ("length_above", &mut thresholds.length_above),
             ("completed_below", &mut thresholds.completed_below),
         ] {
-            if let Some(ByQueue(figures)) = fields.take(setting)? {
+            if let Some(NumberByQueue(figures)) = fields.take(setting)? {
                 *place = figures;
             }
         }
@@ -116,7 +116,7 @@ impl Thresholds {
     }
 
     /// Returns each threshold with a description, for people.
-    pub fn shown(&self) -> Vec<(&'static str, String)> {
+    pub fn descriptions(&self) -> Vec<(&'static str, String)> {
         let age = |time: Duration| format::age(time.as_secs_f64());
         let mut shown = vec![
             ("A worker is silent after", age(self.worker_silent)),
@@ -162,14 +162,14 @@ mod tests {
 
     use super::*;
 
-    fn of(table: Value) -> Result<Thresholds, String> {
+    fn parse(table: Value) -> Result<Thresholds, String> {
         let table = table.as_object().cloned().unwrap_or_default();
         Thresholds::from_table(table.into_iter().collect())
     }
 
     #[test]
     fn thresholds_are_parsed_by_name_and_invalid_ones_rejected() {
-        let thresholds = of(json!({
+        let thresholds = parse(json!({
             "queue_late": "5m", "failing_share": 0.2, "length_above": { "mail": 1000 },
         }))
         .unwrap();
@@ -184,7 +184,7 @@ mod tests {
             json!({ "completed_below": { "mail": -1 } }),
             json!({ "late": "5m" }),
         ] {
-            assert!(of(wrong.clone()).is_err(), "{wrong}");
+            assert!(parse(wrong.clone()).is_err(), "{wrong}");
         }
     }
 }

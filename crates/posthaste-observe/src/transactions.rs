@@ -5,6 +5,6 @@ mod describe;
 mod plan;
 mod rule;
 
-pub use describe::{Action, LongTransaction, Outcome, action, long_transaction, sentence};
-pub use plan::{Decision, Key, Past, Plan, Seen, Step, plan};
+pub use describe::{Action, LongTransaction, Outcome, describe_action, describe_transaction, transaction_sentence};
+pub use plan::{Decision, HolderKey, StepHistory, Plan, ObservedHolder, Step, plan_steps};
 pub use rule::{Policy, Rule};

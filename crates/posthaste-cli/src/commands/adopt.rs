@@ -1,6 +1,6 @@
 //! `posthaste adopt`: takes over a copy of another site's store permanently.
 
-use posthaste_observe::format::counted;
+use posthaste_observe::format::pluralize;
 use serde::Serialize;
 
 use crate::database::Database;
@@ -42,7 +42,7 @@ pub(crate) async fn run(
         None => "this site adopted the store, which belonged to no site".to_owned(),
     };
     if let Some(jobs) = adopted.discarded {
-        let jobs_were = counted(jobs, "unfinished job was", "unfinished jobs were");
+        let jobs_were = pluralize(jobs, "unfinished job was", "unfinished jobs were");
         text += &format!("; {jobs_were} discarded");
     }
     let result = Adopted {

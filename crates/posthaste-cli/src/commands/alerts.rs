@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow, bail, ensure};
 use deadpool_postgres::Client;
-use posthaste_observe::format::{age, counted};
+use posthaste_observe::format::{age, pluralize};
 use posthaste_observe::{Alerts, Finding, History, Snapshot, Thresholds, findings};
 use serde_json::{Value, json};
 
@@ -101,14 +101,14 @@ pub(crate) async fn run(
                 tracing::warn!(error, "alerts could not be evaluated");
             }
         }
-        if arguments.once && watch.history.spans(lasting) {
+        if arguments.once && watch.history.covers(lasting) {
             if terminal.is_json() {
                 let firing: Vec<&Finding> = watch.pending.firing().collect();
                 terminal.document(&firing)?;
             }
             return match watch.pending.firing().len() {
                 0 => Ok(()),
-                firing => Err(ended(counted(firing, "alert.", "alerts."))),
+                firing => Err(ended(pluralize(firing, "alert.", "alerts."))),
             };
         }
     }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use posthaste::__private::{DUTIES, Duty};
 use posthaste::Config;
-use posthaste_observe::format::{age, counted};
-use posthaste_observe::{Checks, Finding, Level, Snapshot, check_findings, grouped};
+use posthaste_observe::format::{age, pluralize};
+use posthaste_observe::{Checks, Finding, Level, Snapshot, check_findings, group_by_kind};
 use serde::Serialize;
 
 use crate::database::Database;
@@ -67,8 +67,8 @@ pub(crate) async fn run(
     if errors > 0 {
         let line = format!(
             "{} among {}.",
-            counted(errors, "error", "errors"),
-            counted(report.findings.len(), "finding", "findings")
+            pluralize(errors, "error", "errors"),
+            pluralize(report.findings.len(), "finding", "findings")
         );
         return Err(Ended { code: WRONG, line }.into());
     }
@@ -125,9 +125,9 @@ impl fmt::Display for Report {
         if self.findings.is_empty() {
             return write!(f, "no problems found");
         }
-        for (at, one) in grouped(&self.findings).iter().enumerate() {
+        for (at, one) in group_by_kind(&self.findings).iter().enumerate() {
             let gap = if at > 0 { "\n" } else { "" };
-            let level = one.level.name().to_uppercase();
+            let level = one.level.as_str().to_uppercase();
             let (id, summary, remedy) = (one.kind.id(), &one.summary, &one.remedy);
             write!(f, "{gap}{level:7}  {id}: {summary}\n         {remedy}")?;
         }

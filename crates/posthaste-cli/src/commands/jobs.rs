@@ -13,7 +13,7 @@ use anyhow::ensure;
 use clap::Subcommand;
 use jiff::Timestamp;
 use posthaste::{Client, Filter, FoundJob, JobId, ListedJob, State};
-use posthaste_observe::format::counted;
+use posthaste_observe::format::pluralize;
 use posthaste_observe::redact::error_text;
 use serde::Serialize;
 
@@ -301,7 +301,7 @@ impl fmt::Display for Redriven {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.redriven {
             0 => write!(f, "no ended job matches"),
-            jobs => write!(f, "{} redriven", counted(jobs, "job", "jobs")),
+            jobs => write!(f, "{} redriven", pluralize(jobs, "job", "jobs")),
         }
     }
 }

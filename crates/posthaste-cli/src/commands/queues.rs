@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Subcommand;
 use posthaste::Client;
-use posthaste_observe::format::counted;
+use posthaste_observe::format::pluralize;
 use serde::Serialize;
 use tokio_postgres::types::Type;
 
@@ -187,7 +187,7 @@ impl fmt::Display for Limit {
             seconds,
             burst,
         } = self;
-        let jobs = counted(*jobs, "job", "jobs");
+        let jobs = pluralize(*jobs, "job", "jobs");
         let per = match seconds {
             1.0 => "per second".to_owned(),
             60.0 => "per minute".to_owned(),

@@ -1,6 +1,6 @@
 //! `posthaste rebase`: takes over the jobs of a restored, copied or upgraded database.
 
-use posthaste_observe::format::counted;
+use posthaste_observe::format::pluralize;
 use serde::Serialize;
 
 use crate::database::Database;
@@ -26,7 +26,7 @@ pub(crate) async fn run(
 ) -> anyhow::Result<()> {
     let mut client = database.address().connect().await?;
     let jobs = posthaste::rebase(&mut client, arguments.force).await?;
-    let jobs_were = counted(jobs, "unfinished job was", "unfinished jobs were");
+    let jobs_were = pluralize(jobs, "unfinished job was", "unfinished jobs were");
     let text = format!("{jobs_were} taken over; workers may be started");
     terminal.result(text, &Rebased { jobs })
 }

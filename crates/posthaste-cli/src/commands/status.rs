@@ -215,7 +215,7 @@ async fn show(
     if arguments.watch.is_some() && std::io::stdout().is_terminal() {
         terminal.clear()?;
     }
-    let unworked = snapshot.unworked(&thresholds);
+    let unworked = snapshot.queues_without_worker(&thresholds);
     let report = Report::new(counters, &unworked, relays, captures, synced, found.clone());
     terminal.result(&text, &report)
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::Subcommand;
 use posthaste_elastic::two_phase::{Adopted, Coordinator, DocumentView, Failure, Pruned, State};
-use posthaste_observe::format::counted;
+use posthaste_observe::format::pluralize;
 use serde::Serialize;
 use serde_json::json;
 
@@ -133,7 +133,7 @@ async fn short(
             let Pruned { forgotten, kept } = pruned;
             let text = format!(
                 "{} deleted, {kept} equally old ones kept",
-                counted(forgotten, "transaction", "transactions")
+                pluralize(forgotten, "transaction", "transactions")
             );
             terminal.result(text, &pruned)
         }
@@ -302,8 +302,8 @@ impl fmt::Display for Taken {
         write!(
             f,
             "adopted: {}, {}",
-            counted(*documents, "document", "documents"),
-            counted(*transactions, "transaction", "transactions")
+            pluralize(*documents, "document", "documents"),
+            pluralize(*transactions, "transaction", "transactions")
         )?;
         for doubt in doubts {
             write!(f, "\nin doubt: {doubt}")?;

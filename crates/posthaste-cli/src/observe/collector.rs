@@ -88,7 +88,7 @@ impl Database {
         let mut watched = snapshot.clone();
         watched.leave_out_tags(&self.asked.exempt);
         let found = findings(&watched, &self.thresholds);
-        let unworked = snapshot.unworked(&self.thresholds);
+        let unworked = snapshot.queues_without_worker(&self.thresholds);
         let labels = &mut state.labels;
         let mut metrics = exposition::metrics(&snapshot, &unworked, labels, &self.asked);
         metrics.extend(exposition::alerts(&watched, &found, labels));

@@ -364,7 +364,7 @@ fn ended(all: &mut All, snapshot: &Snapshot) {
             series.insert(key(action, result), 0.0);
         }
     }
-    for one in snapshot.recently_ended() {
+    for one in snapshot.recently_ended_transactions() {
         let result = if one.result == "done" {
             "done"
         } else {

@@ -97,7 +97,7 @@ impl Frame {
         then: Option<&Completed>,
         thresholds: &Thresholds,
     ) -> Self {
-        let unworked = snapshot.unworked(thresholds);
+        let unworked = snapshot.queues_without_worker(thresholds);
         let empty = |queue: &str| QueueRow {
             queue: queue.to_owned(),
             late_seconds: None,

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use anyhow::{bail, ensure};
 use deadpool_postgres::Client;
 use posthaste::HolderKind;
-use posthaste_observe::transactions::{Decision, Key, Outcome, Step, sentence};
+use posthaste_observe::transactions::{Decision, HolderKey, Outcome, Step, transaction_sentence};
 use tokio_postgres::types::Type;
 
 use crate::failure;
@@ -14,10 +14,10 @@ use crate::failure;
 /// Logs a step and its result.
 pub(super) fn log(decision: &Decision<'_>, outcome: &Outcome) {
     let seen = decision.seen;
-    let holder = sentence(seen);
+    let holder = transaction_sentence(seen);
     let waited = decision.age.as_secs();
     let statement = seen.holder.query.as_deref();
-    let (action, result) = (decision.step.name(), outcome.word());
+    let (action, result) = (decision.step.as_str(), outcome.as_str());
     match (decision.step, outcome) {
         (Step::Warn, _) => tracing::warn!(
             holder,
@@ -83,7 +83,7 @@ pub(super) async fn lock(client: &Client) -> anyhow::Result<()> {
 }
 
 /// Reads the steps of earlier processes.
-pub(super) async fn past(client: &Client) -> anyhow::Result<Vec<(Key, Step)>> {
+pub(super) async fn past(client: &Client) -> anyhow::Result<Vec<(HolderKey, Step)>> {
     let rows = client.query_typed(include_str!("past.sql"), &[]).await?;
     let read = rows.iter().map(|row| {
         let step = match row.try_get("action")? {
@@ -91,7 +91,7 @@ pub(super) async fn past(client: &Client) -> anyhow::Result<Vec<(Key, Step)>> {
             "cancel" => Step::Cancel,
             _ => Step::Terminate,
         };
-        let key = Key {
+        let key = HolderKey {
             server: row.try_get("server")?,
             pid: row.try_get("pid")?,
             name: row.try_get("name")?,
@@ -119,7 +119,7 @@ pub(super) async fn execute_step(
     let finished = recorder
         .execute_typed(
             include_str!("finish.sql"),
-            &[(&number, Type::INT8), (&outcome.word(), Type::TEXT)],
+            &[(&number, Type::INT8), (&outcome.as_str(), Type::TEXT)],
         )
         .await;
     if let Err(error) = finished {
@@ -163,7 +163,7 @@ async fn record(recorder: &Client, decision: &Decision<'_>) -> anyhow::Result<i6
         HolderKind::Slot => "slot",
         _ => "session",
     };
-    let action = decision.step.name();
+    let action = decision.step.as_str();
     let start: Option<SystemTime> = holder.transaction_start;
     let rule = i32::try_from(decision.rule)?;
     let pid = seen.key().pid;

@@ -7,7 +7,7 @@ use anyhow::anyhow;
 use deadpool_postgres::Client;
 use posthaste::{Holder, HolderKind};
 use posthaste_observe::redact;
-use posthaste_observe::transactions::Seen;
+use posthaste_observe::transactions::ObservedHolder;
 
 use crate::connect::Address;
 use crate::failure;
@@ -26,7 +26,7 @@ pub(super) struct Server {
 
 /// The state of a server at one time.
 pub(super) struct Reading {
-    pub(super) transactions: Vec<Seen>,
+    pub(super) transactions: Vec<ObservedHolder>,
     is_follower: bool,
     sees_sessions: bool,
     /// Tables of the connected database with the most dead rows.
@@ -140,7 +140,7 @@ async fn read(server: &str, client: &Client) -> anyhow::Result<Reading> {
             holder.name.clone(),
         );
         let (queue_tables, has_enqueued) = costs.get(&key).copied().unwrap_or_default();
-        Seen {
+        ObservedHolder {
             server: server.to_owned(),
             is_oldest: holder.transactions.is_some() && holder.transactions == oldest,
             queue_tables,

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use jiff::Timestamp;
 
-use crate::words;
+use crate::format;
 
 /// The size of a chart's drawing, which is stretched to its place on the page.
 const WIDTH: f64 = 600.0;
@@ -40,7 +40,7 @@ impl Frame {
                 continue;
             };
             let is_joined =
-                last.is_some_and(|last| words::seconds(last, point.at) <= self.neighbours);
+                last.is_some_and(|last| format::seconds_between(last, point.at) <= self.neighbours);
             if !is_joined {
                 end(&mut path, is_alone);
             }
@@ -55,7 +55,7 @@ impl Frame {
 
     /// Returns the coordinates of a value; `None` before the chart begins.
     fn place(&self, at: Timestamp, value: f64) -> Option<(f64, f64)> {
-        let ago = words::seconds(at, self.now).max(0.0);
+        let ago = format::seconds_between(at, self.now).max(0.0);
         let part = (value / self.top).clamp(0.0, 1.0);
         let x = WIDTH - ago / self.seconds * WIDTH;
         (ago <= self.seconds && part.is_finite()).then_some((x, HEIGHT - part * HEIGHT))

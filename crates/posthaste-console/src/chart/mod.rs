@@ -7,7 +7,7 @@ mod scale;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-use crate::words;
+use crate::format;
 use line::Point;
 
 /// A sample of a queue: totals since the beginning, and the largest values since the previous
@@ -228,7 +228,7 @@ fn rates(
     of: impl Fn(&Sample, &Sample) -> Option<f64>,
 ) -> Vec<Point> {
     let value = |before: &Sample, next: &Sample| {
-        let seconds = words::seconds(before.at, next.at);
+        let seconds = format::seconds_between(before.at, next.at);
         // Totals never decrease: if one did, counting began again and the values between are
         // unknown.
         let anew =
@@ -249,7 +249,7 @@ fn rates(
 fn rate(samples: &[Sample], over: Over) -> (&'static str, Unit, Vec<Series>) {
     let of = |total: fn(&Sample) -> i64| {
         rates(samples, over, |before, next| {
-            let seconds = words::seconds(before.at, next.at);
+            let seconds = format::seconds_between(before.at, next.at);
             // Workers report completions up to a second late, so this total may decrease by that
             // much.
             Some((total(next) - total(before)).max(0) as f64 / seconds)
@@ -303,10 +303,10 @@ fn missed(samples: &[Sample], over: Over, now: Timestamp) -> String {
     let times = samples.iter().map(|one| one.at.clamp(begin, now));
     let times: Vec<Timestamp> = [begin].into_iter().chain(times).chain([now]).collect();
     let between = times.iter().zip(times.iter().skip(1));
-    let gaps = between.map(|(one, next)| words::seconds(*one, *next));
+    let gaps = between.map(|(one, next)| format::seconds_between(*one, *next));
     let seconds: f64 = gaps.filter(|seconds| *seconds > over.neighbours()).sum();
     match seconds > 0.0 && samples.len() > 1 {
-        true => format!("For {} of it no sample was taken.", words::age(seconds)),
+        true => format!("For {} of it no sample was taken.", format::age(seconds)),
         false => String::new(),
     }
 }

@@ -1,7 +1,7 @@
 //! The end of a scale, and its labels.
 
 use super::Unit;
-use crate::words;
+use crate::format;
 
 /// Ends of scales of times, in seconds: they and their halves have labels in whole units.
 const TIMES: [f64; 16] = [
@@ -33,11 +33,11 @@ fn round(most: f64) -> f64 {
 /// Formats a value for the description.
 pub(super) fn value(unit: Unit, value: f64) -> String {
     match unit {
-        Unit::PerSecond => words::rate(value),
-        Unit::Jobs => words::count(value as i64),
+        Unit::PerSecond => format::rate(value),
+        Unit::Jobs => format::count(value as i64),
         Unit::Seconds if value <= 0.0 => "0 s".to_owned(),
-        Unit::Seconds if value < 0.95 => words::span(value),
-        Unit::Seconds => words::spelled(value),
+        Unit::Seconds if value < 0.95 => format::precise_duration(value),
+        Unit::Seconds => format::age_with_seconds(value),
     }
 }
 
@@ -45,12 +45,12 @@ pub(super) fn value(unit: Unit, value: f64) -> String {
 pub(super) fn label(unit: Unit, at: f64) -> String {
     match unit {
         Unit::Jobs | Unit::PerSecond if at >= 1_000_000.0 => {
-            format!("{} M", words::rate(at / 1_000_000.0).replace(".0", ""))
+            format!("{} M", format::rate(at / 1_000_000.0).replace(".0", ""))
         }
         Unit::Jobs | Unit::PerSecond if at >= 10_000.0 => {
-            format!("{} k", words::rate(at / 1_000.0).replace(".0", ""))
+            format!("{} k", format::rate(at / 1_000.0).replace(".0", ""))
         }
-        Unit::PerSecond => words::rate(at).replace(".0", ""),
+        Unit::PerSecond => format::rate(at).replace(".0", ""),
         _ => value(unit, at),
     }
 }

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use super::Cell;
 use crate::action::{Action, Progress};
 use crate::address;
-use crate::words;
+use crate::format;
 
 /// An action, as a row of a table.
 #[derive(Clone, Debug)]
@@ -34,15 +34,15 @@ pub(crate) fn line(action: &Action, now: Timestamp) -> BulkLine {
     let max = action.expected.map(|jobs| jobs.min(action.at_most).max(1));
     let took = action
         .ended_at
-        .map(|at| words::seconds(action.started_at, at));
+        .map(|at| format::seconds_between(action.started_at, at));
     BulkLine {
         id: action.id,
         title: action.kind.title(),
         href: address::bulk(action.id),
-        filter: words::plain(&action.filter, 300),
-        who: words::plain(&action.who, 60),
-        started: words::time(action.started_at, now),
-        took: took.map(|took| words::spelled(took.max(0.0))),
+        filter: format::one_line(&action.filter, 300),
+        who: format::one_line(&action.who, 60),
+        started: format::time(action.started_at, now),
+        took: took.map(|took| format::age_with_seconds(took.max(0.0))),
         progress: action.progress,
         state: Cell::new(key("state"), state.to_owned(), class),
         done: Cell::new(key("done"), done(action, max), ""),
@@ -51,7 +51,7 @@ pub(crate) fn line(action: &Action, now: Timestamp) -> BulkLine {
         last_error: action
             .last_error
             .as_ref()
-            .map(|error| words::plain(error, 400)),
+            .map(|error| format::one_line(error, 400)),
     }
 }
 
@@ -71,10 +71,10 @@ fn state(action: &Action) -> (&'static str, &'static str) {
 
 /// Describes how many jobs it has done, and of how many.
 fn done(action: &Action, max: Option<i64>) -> String {
-    let jobs = words::count(action.jobs);
+    let jobs = format::count(action.jobs);
     match (action.progress, max) {
         (Progress::Finished, _) => jobs,
-        (_, Some(max)) => format!("{jobs} of {}", words::count(max)),
-        (_, None) => format!("{jobs}, of at most {}", words::count(action.at_most)),
+        (_, Some(max)) => format!("{jobs} of {}", format::count(max)),
+        (_, None) => format!("{jobs}, of at most {}", format::count(action.at_most)),
     }
 }

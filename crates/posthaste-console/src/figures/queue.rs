@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use posthaste_observe::{Snapshot, Sums, Thresholds};
 
 use super::{Cell, Past};
-use crate::words;
+use crate::format;
 
 /// The longest time over which a rate is computed, in seconds.
 const RATE_OVER: f64 = 20.0;
@@ -35,14 +35,14 @@ pub(super) fn line(
     name: &str,
     sums: Sums,
 ) -> QueueLine {
-    let oldest = snapshot.oldest(name);
+    let oldest = snapshot.oldest_waiting(name);
     let seconds = oldest.map(|one| one.seconds);
-    let settings = snapshot.settings(name);
+    let settings = snapshot.queue_settings(name);
     let is_paused = snapshot.paused_at(name).is_some();
     let is_late =
         !is_paused && seconds.is_some_and(|one| one > thresholds.queue_late.as_secs_f64());
     let rates = rates(past, name);
-    let workers = snapshot.workers_on(name, thresholds);
+    let workers = snapshot.live_worker_count(name, thresholds);
     let unworked = oldest.is_some() && workers == 0;
     let is_failing = snapshot
         .windows
@@ -57,7 +57,7 @@ pub(super) fn line(
         () => ("idle", "idle"),
     };
     let key = |what: &str| format!("queue.{name}.{what}");
-    let wait = seconds.map_or_else(|| "–".to_owned(), words::age);
+    let wait = seconds.map_or_else(|| "–".to_owned(), format::age);
     let wait_class = if is_late {
         "late"
     } else if seconds.is_none() {
@@ -66,7 +66,7 @@ pub(super) fn line(
         ""
     };
     let rate = |what: &str, rate: Option<f64>| match rate {
-        Some(rate) if rate >= 0.05 => Cell::new(key(what), words::rate(rate), ""),
+        Some(rate) if rate >= 0.05 => Cell::new(key(what), format::rate(rate), ""),
         Some(_) => Cell::new(key(what), "0".to_owned(), "zero"),
         None => Cell::new(key(what), "–".to_owned(), "zero"),
     };
@@ -95,7 +95,7 @@ pub(super) fn line(
         per,
         burst,
         keep_seconds: settings.and_then(|one| one.keep),
-        keep: settings.and_then(|one| one.keep).map(words::age),
+        keep: settings.and_then(|one| one.keep).map(format::age),
     }
 }
 
@@ -104,11 +104,11 @@ fn limit_words(rate: i32, per: f64, burst: Option<i32>) -> String {
         1.0 => "a second".to_owned(),
         60.0 => "a minute".to_owned(),
         3_600.0 => "an hour".to_owned(),
-        other => format!("in {}", words::span(other)),
+        other => format!("in {}", format::precise_duration(other)),
     };
-    let rate = words::count(rate.into());
+    let rate = format::count(rate.into());
     match burst {
-        Some(burst) => format!("{rate} {time}, burst {}", words::count(burst.into())),
+        Some(burst) => format!("{rate} {time}, burst {}", format::count(burst.into())),
         None => format!("{rate} {time}"),
     }
 }
@@ -116,9 +116,9 @@ fn limit_words(rate: i32, per: f64, burst: Option<i32>) -> String {
 /// Returns the enqueued and completed jobs of a queue per second, over the last reads.
 fn rates(past: &VecDeque<Past>, queue: &str) -> Option<(f64, f64)> {
     let last = past.back()?;
-    let since = |one: &&Past| words::seconds(one.at, last.at) <= RATE_OVER;
+    let since = |one: &&Past| format::seconds_between(one.at, last.at) <= RATE_OVER;
     let first = past.iter().find(since)?;
-    let seconds = words::seconds(first.at, last.at);
+    let seconds = format::seconds_between(first.at, last.at);
     if seconds < 0.5 {
         return None;
     }
@@ -133,7 +133,7 @@ fn points(past: &VecDeque<Past>, queue: &str) -> String {
         .iter()
         .zip(past.iter().skip(1))
         .map(|(one, next)| {
-            let seconds = words::seconds(one.at, next.at).max(0.001);
+            let seconds = format::seconds_between(one.at, next.at).max(0.001);
             ((next.of(queue).done - one.of(queue).done) as f64 / seconds).max(0.0)
         })
         .collect();

@@ -4,7 +4,7 @@ use posthaste_observe::{Snapshot, Thresholds, failing_since, relay_name};
 use posthaste_relay::{RelayReport, RelayState};
 
 use super::Cell;
-use crate::words;
+use crate::format;
 
 /// A relay, as a row of a table.
 #[derive(Clone, Debug)]
@@ -32,7 +32,7 @@ pub(crate) struct RelayLine {
 pub(super) fn line(snapshot: &Snapshot, relay: &RelayReport, thresholds: &Thresholds) -> RelayLine {
     let now = snapshot.server.at;
     let key = |what: &str| format!("relay.{}.{}.{what}", relay.queue, relay.worker);
-    let waited = snapshot.oldest(&relay.queue).map(|one| one.seconds);
+    let waited = snapshot.oldest_waiting(&relay.queue).map(|one| one.seconds);
     let since = failing_since(relay);
     let fails = since.is_some();
     let lag_class = match waited {
@@ -40,7 +40,7 @@ pub(super) fn line(snapshot: &Snapshot, relay: &RelayReport, thresholds: &Thresh
         Some(_) if fails => "late",
         Some(_) => "",
     };
-    let is_missed = waited.is_some() && snapshot.workers_on(&relay.queue, thresholds) == 0;
+    let is_missed = waited.is_some() && snapshot.live_worker_count(&relay.queue, thresholds) == 0;
     let (word, class) = match relay.state {
         RelayState::Up if fails => ("failing", "failing"),
         RelayState::Up => ("up", "up"),
@@ -51,12 +51,12 @@ pub(super) fn line(snapshot: &Snapshot, relay: &RelayReport, thresholds: &Thresh
     };
     let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
     let none = || "–".to_owned();
-    let lasts = since.map(|since| words::seconds(since, now).max(0.0));
-    let age = words::seconds(relay.updated_at, now).max(0.0);
-    let sums = snapshot.by_queue();
+    let lasts = since.map(|since| format::seconds_between(since, now).max(0.0));
+    let age = format::seconds_between(relay.updated_at, now).max(0.0);
+    let sums = snapshot.sums_by_queue();
     let sums = sums.get(relay.queue.as_str()).copied().unwrap_or_default();
     let status = &relay.status;
-    let lag = Cell::new(key("lag"), waited.map_or_else(none, words::age), lag_class);
+    let lag = Cell::new(key("lag"), waited.map_or_else(none, format::age), lag_class);
     let sent = Cell::number(key("sent"), number(status.accepted));
     let rejected = Cell::number(key("rejected"), number(status.rejected));
     RelayLine {
@@ -68,11 +68,11 @@ pub(super) fn line(snapshot: &Snapshot, relay: &RelayReport, thresholds: &Thresh
         is_failing: fails,
         paused: snapshot
             .paused_at(&relay.queue)
-            .map(|at| words::time(at, now)),
+            .map(|at| format::time(at, now)),
         rejections: status
             .rejections
             .iter()
-            .map(|(reason, times)| (reason.clone(), words::count(number(*times))))
+            .map(|(reason, times)| (reason.clone(), format::count(number(*times))))
             .collect(),
         cells: vec![lag.clone(), sent.clone(), rejected.clone().wide()],
         stands: vec![
@@ -80,7 +80,7 @@ pub(super) fn line(snapshot: &Snapshot, relay: &RelayReport, thresholds: &Thresh
             Cell::number(key("waiting"), sums.available + sums.retrying),
             Cell::new(
                 key("fails"),
-                lasts.map_or_else(none, words::age),
+                lasts.map_or_else(none, format::age),
                 if fails { "late" } else { "zero" },
             ),
         ],
@@ -89,7 +89,7 @@ pub(super) fn line(snapshot: &Snapshot, relay: &RelayReport, thresholds: &Thresh
             rejected,
             Cell::number(key("retried"), number(status.retried)).wide(),
             Cell::number(key("unavailable"), number(status.unavailable)).wide(),
-            Cell::new(key("reported"), format!("{} ago", words::age(age)), ""),
+            Cell::new(key("reported"), format!("{} ago", format::age(age)), ""),
         ],
         state: Cell::new(key("state"), word.to_owned(), class),
     }

@@ -3,7 +3,7 @@
 use posthaste_observe::{Snapshot, Thresholds, Worker};
 
 use super::Cell;
-use crate::words;
+use crate::format;
 
 /// A worker, as a row of a table.
 #[derive(Clone, Debug)]
@@ -24,7 +24,7 @@ pub(super) fn line(snapshot: &Snapshot, worker: &Worker, thresholds: &Thresholds
         (false, true) => ("leader", "up"),
         (false, false) => ("active", "up"),
     };
-    let seen = format!("{} ago", words::age(worker.silent.max(0.0)));
+    let seen = format!("{} ago", format::age(worker.silent.max(0.0)));
     WorkerLine {
         id: worker.id,
         name: worker.name.clone(),
@@ -32,7 +32,7 @@ pub(super) fn line(snapshot: &Snapshot, worker: &Worker, thresholds: &Thresholds
             true => "any".to_owned(),
             false => worker.queues.join(", "),
         },
-        started: words::time(worker.started_at, snapshot.server.at),
+        started: format::time(worker.started_at, snapshot.server.at),
         seen: Cell::new(key("seen"), seen, if is_silent { "late" } else { "" }),
         state: Cell::new(key("state"), word.to_owned(), class),
     }

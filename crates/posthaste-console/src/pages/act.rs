@@ -17,7 +17,7 @@ use crate::form::Form;
 use crate::guard::Visit;
 use crate::notice;
 use crate::store::{self, Session, StoreError};
-use crate::words;
+use crate::format;
 
 pub(crate) async fn retry(
     State(app): State<Arc<App>>,
@@ -132,7 +132,7 @@ pub(crate) async fn delete(
         let sure = Sure {
             frame: Frame::new(&app, &visit, &figures, "Delete", "/dead"),
             ids: ids.iter().map(|id| id.0).collect(),
-            count: words::counted(number, "job", "jobs"),
+            count: format::pluralize(number, "job", "jobs"),
             back: fields.back().to_owned(),
         };
         return Ok(page(StatusCode::OK, &sure));

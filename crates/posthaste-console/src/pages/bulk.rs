@@ -19,7 +19,7 @@ use crate::filter::Filter;
 use crate::form::{Fields, Form, Query};
 use crate::guard::Visit;
 use crate::store::{self, Begun, StoreError};
-use crate::words;
+use crate::format;
 
 /// The most jobs of one action.
 const MOST: u32 = 50_000_000;
@@ -152,7 +152,7 @@ fn job_filter(fields: &Fields, kind: Kind, figures: &Figures) -> Result<Filter, 
         let names: Vec<&str> = kind
             .states()
             .iter()
-            .map(|state| words::state(*state))
+            .map(|state| format::state_name(*state))
             .collect();
         let what = format!("{} is for jobs that are {}", kind.name(), names.join(", "));
         return Err(Fault::bad(what));
@@ -172,8 +172,8 @@ enum Number {
 impl Number {
     fn words(&self) -> String {
         match self {
-            Self::Exactly(jobs) => words::counted(*jobs, "job", "jobs"),
-            Self::AtLeast(jobs) => format!("{} or more", words::counted(*jobs, "job", "jobs")),
+            Self::Exactly(jobs) => format::pluralize(*jobs, "job", "jobs"),
+            Self::AtLeast(jobs) => format!("{} or more", format::pluralize(*jobs, "job", "jobs")),
             Self::Unknown => "Some jobs".to_owned(),
         }
     }
@@ -198,7 +198,7 @@ impl Number {
 
 /// Returns how many jobs match by queue, name, tag and state.
 fn counted_jobs(kind: Kind, figures: &Figures, filter: &Filter) -> i64 {
-    let sums = figures.snapshot.sums_of(|counter| filter.counts(counter));
+    let sums = figures.snapshot.sums_where(|counter| filter.counts(counter));
     let states = kind.states().iter();
     let matching = states.filter(|state| filter.state.is_none_or(|one| one == **state));
     matching.map(|state| sums.of(*state)).sum()

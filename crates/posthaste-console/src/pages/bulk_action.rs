@@ -17,7 +17,7 @@ use crate::fault::Fault;
 use crate::figures::{BulkLine, bulk_line};
 use crate::guard::Visit;
 use crate::store::{self, Session};
-use crate::words;
+use crate::format;
 
 /// Actions that the list shows at most.
 const LISTED: i64 = 200;
@@ -66,9 +66,9 @@ pub(crate) async fn show(
         frame: Frame::new(&app, &visit, &figures, action.kind.title(), path),
         line: bulk_line(&action, figures.snapshot.server.at),
         verb: action.kind.done(),
-        at_most: words::count(action.at_most),
+        at_most: format::count(action.at_most),
         jobs: address::filtered(path, &action.filter),
-        stopped_by: action.stopped_by.as_ref().map(|who| words::plain(who, 60)),
+        stopped_by: action.stopped_by.as_ref().map(|who| format::one_line(who, 60)),
         is_ours: action.is_ours,
     };
     Ok(page(StatusCode::OK, &one))

@@ -20,7 +20,7 @@ use crate::form::{Fields, Form};
 use crate::guard::Visit;
 use crate::notice;
 use crate::store;
-use crate::words;
+use crate::format;
 
 /// A capture, as a row of the table.
 struct Row {
@@ -70,7 +70,7 @@ pub(crate) async fn show(State(app): State<Arc<App>>, visit: Visit) -> Result<Re
     let figures = app.collector.seen().await?;
     let started = Instant::now();
     let gaps = store::gaps(&app.pool).await?;
-    let took = words::span(started.elapsed().as_secs_f64());
+    let took = format::precise_duration(started.elapsed().as_secs_f64());
     let now = figures.snapshot.server.at;
     let captures = CapturesPage {
         frame: Frame::new(&app, &visit, &figures, "Captures", "/captures"),
@@ -94,17 +94,17 @@ fn row(one: &Overview) -> Row {
     let problem = one.path_problem.as_deref();
     let reason = one.stopped.as_deref().or(lost).or(problem);
     let reason = reason.unwrap_or_default();
-    let bytes = |number: Option<i64>| number.map_or_else(|| "–".to_owned(), words::bytes);
+    let bytes = |number: Option<i64>| number.map_or_else(|| "–".to_owned(), format::bytes);
     Row {
         key: one.name.clone(),
-        name: words::plain(&one.name, 60),
-        slot: words::plain(&one.slot, 80),
+        name: format::one_line(&one.name, 60),
+        slot: format::one_line(&one.slot, 80),
         state: one.state(),
         class,
-        reason: words::plain(reason, 400),
+        reason: format::one_line(reason, 400),
         done: one.done.clone().unwrap_or_else(|| "–".to_owned()),
-        events: words::count(one.events),
-        lag: one.lag_seconds.map_or_else(|| "–".to_owned(), words::age),
+        events: format::count(one.events),
+        lag: one.lag_seconds.map_or_else(|| "–".to_owned(), format::age),
         unconfirmed: bytes(one.unconfirmed_bytes),
         retained: bytes(one.retained_bytes),
         gaps: one.gaps,
@@ -115,25 +115,25 @@ fn row(one: &Overview) -> Row {
 
 fn copy(one: &Overview) -> String {
     match (&one.copy_problem, one.copied_rows) {
-        (Some(problem), _) => format!("a copy failed: {}", words::plain(problem, 300)),
+        (Some(problem), _) => format!("a copy failed: {}", format::one_line(problem, 300)),
         (None, Some(rows)) => {
-            let about = words::counted(one.copy_rows.unwrap_or(0), "row", "rows");
-            format!("{} of about {about} copied", words::count(rows))
+            let about = format::pluralize(one.copy_rows.unwrap_or(0), "row", "rows");
+            format!("{} of about {about} copied", format::count(rows))
         }
         (None, None) => String::new(),
     }
 }
 
 fn missing(gap: &Gap, now: Timestamp) -> Missing {
-    let accepted = gap.accepted_by.as_deref().map(|who| words::plain(who, 60));
+    let accepted = gap.accepted_by.as_deref().map(|who| format::one_line(who, 60));
     Missing {
         id: gap.id,
-        capture: words::plain(&gap.capture, 60),
+        capture: format::one_line(&gap.capture, 60),
         begins: gap.begins.clone(),
         ends: gap.ends.clone().unwrap_or_else(|| "now".to_owned()),
-        seen: words::time(gap.seen_at, now),
-        reason: words::plain(&gap.reason, 300),
-        tables: words::plain(&gap.tables.join(", "), 300),
+        seen: format::time(gap.seen_at, now),
+        reason: format::one_line(&gap.reason, 300),
+        tables: format::one_line(&gap.tables.join(", "), 300),
         accepted: accepted.unwrap_or_default(),
         is_accepted: gap.accepted_at.is_some(),
         is_open: gap.ends.is_none(),

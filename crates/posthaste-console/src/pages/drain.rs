@@ -17,7 +17,7 @@ use crate::figures::Cell;
 use crate::form::{Form, Query};
 use crate::guard::Visit;
 use crate::notice;
-use crate::words;
+use crate::format;
 
 #[derive(Template)]
 #[template(path = "drain.html")]
@@ -43,7 +43,7 @@ pub(crate) async fn show(
     let figures = app.collector.seen().await?;
     let snapshot = &figures.snapshot;
     let sums = snapshot
-        .by_queue()
+        .sums_by_queue()
         .get(queue.as_str())
         .copied()
         .unwrap_or_default();
@@ -55,11 +55,11 @@ pub(crate) async fn show(
     };
     let drain = Drain {
         frame: Frame::new(&app, &visit, &figures, "Drain", "/queues"),
-        shown: words::plain(queue, 80),
+        shown: format::one_line(queue, 80),
         running: Cell::number(format!("queue.{queue}.running"), sums.running),
         is_empty: sums.running == 0,
-        waiting: words::counted(sums.available, "job waits", "jobs wait"),
-        paused: snapshot.paused_at(queue).map(|at| words::time(at, now)),
+        waiting: format::pluralize(sums.available, "job waits", "jobs wait"),
+        paused: snapshot.paused_at(queue).map(|at| format::time(at, now)),
         jobs: address::filtered("/jobs", &running),
         queue: queue.to_owned(),
     };

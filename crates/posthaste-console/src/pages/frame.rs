@@ -5,7 +5,7 @@ use crate::app::App;
 use crate::figures::{Cell, Figures};
 use crate::guard::Visit;
 use crate::notice;
-use crate::{Role, words};
+use crate::{Role, format};
 
 /// A page in the navigation.
 pub(super) struct Item {
@@ -78,12 +78,12 @@ impl Frame {
         let server = &figures.snapshot.server;
         let mut frame = Self::without_figures(app, visit, title, current);
         let version = server.version.split_whitespace().next().unwrap_or_default();
-        frame.place = format!("{} · {version}", words::plain(&server.database, 40));
+        frame.place = format!("{} · {version}", format::one_line(&server.database, 40));
         frame.is_replica = server.is_replica;
         let would_act = visit.role == Role::Operator && !server.is_replica;
         frame.may_act = would_act && figures.role_may_act;
         let is_powerless = would_act && !figures.role_may_act;
-        frame.powerless_role = is_powerless.then(|| words::plain(&server.role, 60));
+        frame.powerless_role = is_powerless.then(|| format::one_line(&server.role, 60));
         frame.as_of = Some(figures.as_of());
         frame.is_live = true;
         frame.notice = visit.notice.as_deref().and_then(notice::read);
@@ -111,11 +111,11 @@ impl Frame {
             title: title.into(),
             nonce: visit.nonce.clone(),
             assets: super::assets::version(),
-            name: words::plain(&app.settings.name, 40),
+            name: format::one_line(&app.settings.name, 40),
             place: String::new(),
             items: items.collect(),
             role: visit.role.name(),
-            who: words::plain(&visit.who, 60),
+            who: format::one_line(&visit.who, 60),
             as_of: None,
             is_replica: false,
             powerless_role: None,

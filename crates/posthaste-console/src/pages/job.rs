@@ -20,7 +20,7 @@ use crate::filter::Filter;
 use crate::guard::Visit;
 use crate::redact::{Piece, Redactor};
 use crate::store::{self, Session, StoreError, Waiting};
-use crate::words;
+use crate::format;
 use order::{COUNTED, Order};
 
 /// The most that is shown of the arguments, in bytes, and of an error, in characters.
@@ -76,7 +76,7 @@ pub(crate) async fn show(
     visit: Visit,
     Path(id): Path<String>,
 ) -> Result<Response, Fault> {
-    let number: i64 = id.parse().map_err(|_| unknown(&words::plain(&id, 40)))?;
+    let number: i64 = id.parse().map_err(|_| unknown(&format::one_line(&id, 40)))?;
     let Read {
         job,
         failures,
@@ -88,11 +88,11 @@ pub(crate) async fn show(
     let now = figures.snapshot.server.at;
     let (pieces, redacted) = app.secrets.indented(job.kwargs_json());
     let (arguments, is_cut) = cut(pieces);
-    let name = words::plain(&job.name, 120);
+    let name = format::one_line(&job.name, 120);
     let job_page = JobPage {
         frame: Frame::new(&app, &visit, &figures, name.clone(), "/jobs"),
         id: job.id.0,
-        state: words::state(job.state),
+        state: format::state_name(job.state),
         timeline: timeline(&job, &failures, now, &app.secrets),
         facts: facts(&job, now, &app.secrets),
         order: job
@@ -101,7 +101,7 @@ pub(crate) async fn show(
             .filter(|_| !is_over(job.state))
             .map(|_| Order::of(number, &waiting, now)),
         queue_page: address::past(&job.queue),
-        queue: words::plain(&job.queue, 80),
+        queue: format::one_line(&job.queue, 80),
         queue_link: address::queue(&job.queue),
         key_link: job.ordering_key.as_deref().map(address::key_jobs),
         name_link: address::filtered(
@@ -112,7 +112,7 @@ pub(crate) async fn show(
             },
         ),
         arguments,
-        bytes: words::bytes(i64::try_from(job.kwargs_json().len()).unwrap_or(i64::MAX)),
+        bytes: format::bytes(i64::try_from(job.kwargs_json().len()).unwrap_or(i64::MAX)),
         is_cut,
         redacted,
         actions: actions(&job),
@@ -176,7 +176,7 @@ fn timeline(
     now: Timestamp,
     secrets: &Redactor,
 ) -> Vec<TimelineEntry> {
-    let at = |at: Timestamp| words::time(at, now);
+    let at = |at: Timestamp| format::time(at, now);
     let plain = |class, what: String, time: String| TimelineEntry {
         class,
         what,
@@ -188,7 +188,7 @@ fn timeline(
         let left_out = i64::try_from(failures.len() - ATTEMPTS).unwrap_or(i64::MAX);
         let what = format!(
             "{} before these",
-            words::counted(left_out, "attempt", "attempts")
+            format::pluralize(left_out, "attempt", "attempts")
         );
         timeline.push(plain("", what, String::new()));
     }
@@ -201,20 +201,20 @@ fn timeline(
             error: failure
                 .error
                 .as_deref()
-                .map(|error| words::lines(&secrets.error(error), ERROR)),
+                .map(|error| format::several_lines(&secrets.error(error), ERROR)),
         }
     }));
     if let Some(claimed_at) = job.claimed_at {
-        let delay = words::seconds(job.enqueued_at.max(job.scheduled_at), claimed_at);
+        let delay = format::seconds_between(job.enqueued_at.max(job.scheduled_at), claimed_at);
         let worker = match (&job.worker_name, job.worker) {
-            (Some(name), _) => words::plain(name, 80),
+            (Some(name), _) => format::one_line(name, 80),
             (None, Some(id)) => format!("worker {id}"),
             (None, None) => "a worker".to_owned(),
         };
         let what = match failures.is_empty() && delay >= 0.0 {
             true => format!(
                 "Started by {worker}, {} after it was due",
-                words::span(delay)
+                format::precise_duration(delay)
             ),
             false => format!("Started by {worker}"),
         };
@@ -228,7 +228,7 @@ fn failed(failure: &Failure) -> String {
     let by = failure
         .worker_name
         .as_deref()
-        .map(|name| words::plain(name, 80));
+        .map(|name| format::one_line(name, 80));
     let by = by.map(|name| format!(" on {name}")).unwrap_or_default();
     let attempt = failure.attempt;
     match failure.outcome.as_str() {
@@ -237,20 +237,20 @@ fn failed(failure: &Failure) -> String {
         "discarded" => format!("Attempt {attempt}: discarded by its handler{by}"),
         "cancelled" => format!("Attempt {attempt}{by} was cancelled"),
         "crashed" => format!("Attempt {attempt}: its worker died{by}"),
-        other => format!("Attempt {attempt} ended{by}: {}", words::plain(other, 40)),
+        other => format!("Attempt {attempt} ended{by}: {}", format::one_line(other, 40)),
     }
 }
 
 /// Returns the entry about its current state, or what happens next.
 fn ending(job: &FoundJob, now: Timestamp) -> TimelineEntry {
-    let until = words::seconds(now, job.scheduled_at);
+    let until = format::seconds_between(now, job.scheduled_at);
     let due = match until > 0.0 {
-        true => format!("in {}", words::age(until)),
-        false => words::time(job.scheduled_at, now),
+        true => format!("in {}", format::age(until)),
+        false => format::time(job.scheduled_at, now),
     };
     let ended = job
         .ended_at
-        .map(|at| words::time(at, now))
+        .map(|at| format::time(at, now))
         .unwrap_or_default();
     let next = job.attempts + 1;
     let (class, what, time) = match job.state {
@@ -275,7 +275,7 @@ fn ending(job: &FoundJob, now: Timestamp) -> TimelineEntry {
         JobState::Expired => (
             "bad",
             "Expired before a worker claimed it".to_owned(),
-            words::time(job.expires_at, now),
+            format::time(job.expires_at, now),
         ),
         JobState::Cancelled => ("bad", "Cancelled".to_owned(), ended),
     };
@@ -296,8 +296,8 @@ fn facts(job: &FoundJob, now: Timestamp, secrets: &Redactor) -> Vec<(&'static st
         ("Delivery id", job.delivery_id.to_string()),
         ("Priority", job.priority.to_string()),
         ("Attempts", attempts),
-        ("Due", words::time(job.scheduled_at, now)),
-        ("Expires", words::time(job.expires_at, now)),
+        ("Due", format::time(job.scheduled_at, now)),
+        ("Expires", format::time(job.expires_at, now)),
     ];
     let texts = [
         ("Ordering key", job.ordering_key.as_deref()),
@@ -306,11 +306,11 @@ fn facts(job: &FoundJob, now: Timestamp, secrets: &Redactor) -> Vec<(&'static st
         ("Trace", job.trace.as_deref()),
     ];
     for (what, text) in texts {
-        facts.extend(text.map(|text| (what, words::plain(text, 300))));
+        facts.extend(text.map(|text| (what, format::one_line(text, 300))));
     }
     // Attempts are deleted after some time; this error is retained with the job.
     if let Some(error) = &job.last_error {
-        facts.push(("Last error", words::plain(&secrets.error(error), 300)));
+        facts.push(("Last error", format::one_line(&secrets.error(error), 300)));
     }
     facts
 }
@@ -347,12 +347,12 @@ fn cut(pieces: Vec<Piece>) -> (Vec<Piece>, bool) {
     for piece in pieces {
         let length = piece.text.chars().count();
         if length > left {
-            let text = words::lines(&piece.text, left);
+            let text = format::several_lines(&piece.text, left);
             shown.push(Piece { text, ..piece });
             return (shown, true);
         }
         left -= length;
-        let text = words::lines(&piece.text, length);
+        let text = format::several_lines(&piece.text, length);
         shown.push(Piece { text, ..piece });
     }
     (shown, false)

@@ -27,7 +27,7 @@ use crate::redact::{Piece, Redactor};
 use crate::search::{Found, JobSearch};
 use crate::store::JobRow;
 use crate::window::{Cursor, KEPT};
-use crate::words;
+use crate::format;
 
 /// Jobs of a page by default, and the most that an address can request.
 const PAGE: u32 = 50;
@@ -185,7 +185,7 @@ async fn list(
         return Ok(Redirect::to(&format!("/jobs/{id}")).into_response());
     }
     let typed = fields.get("filter").unwrap_or_default().to_owned();
-    let sums = figures.snapshot.sums_of(|counter| filter.counts(counter));
+    let sums = figures.snapshot.sums_where(|counter| filter.counts(counter));
     let limit = fields.number("limit", (1, MOST))?.unwrap_or(PAGE);
     let at = fields.get("at").map(str::parse::<Cursor>).transpose();
     let at = at.map_err(|_| Fault::bad("this page of the list does not exist"))?;
@@ -233,7 +233,7 @@ async fn list(
             .map(|job| row(job, now, &app.secrets))
             .collect(),
         is_kept,
-        state: filter.state.map_or("", words::state),
+        state: filter.state.map_or("", format::state_name),
         next: next(path, &typed, limit, &found),
         beginning: address::filtered(path, &typed),
         is_cut: found.is_cut,
@@ -241,7 +241,7 @@ async fn list(
         lacks: found.lacks,
         is_continued,
         searches: filter.text.is_some(),
-        took: words::span(found.took.as_secs_f64()),
+        took: format::precise_duration(found.took.as_secs_f64()),
         bulk: all,
         causes,
         typed,
@@ -268,8 +268,8 @@ fn chips(path: &str, filter: &Filter, sums: &Sums) -> Vec<Chip> {
         };
         let typed = filter.with_state(other).to_string();
         Chip {
-            state: words::state(*state),
-            count: words::count(sums.of(*state)),
+            state: format::state_name(*state),
+            count: format::count(sums.of(*state)),
             href: address::filtered(path, &typed),
             is_on,
         }
@@ -314,7 +314,7 @@ fn bulk(path: &str, filter: &Filter, sums: &Sums, is_kept: bool) -> Vec<Bulk> {
         Bulk {
             href: address::of("/bulk", &fields),
             says: match is_counted {
-                true => format!("{verb} all {} that match", words::count(number)),
+                true => format!("{verb} all {} that match", format::count(number)),
                 false => format!("{verb} all that match"),
             },
         }
@@ -323,14 +323,14 @@ fn bulk(path: &str, filter: &Filter, sums: &Sums, is_kept: bool) -> Vec<Bulk> {
 }
 
 fn row(job: &JobRow, now: Timestamp, secrets: &Redactor) -> Row {
-    let since = |at: Timestamp| words::age(words::seconds(at, now).max(0.0));
-    let until = words::seconds(now, job.scheduled_at);
+    let since = |at: Timestamp| format::age(format::seconds_between(at, now).max(0.0));
+    let until = format::seconds_between(now, job.scheduled_at);
     let when = match job.state {
         JobState::Scheduled | JobState::Retrying if until > 0.0 => {
-            format!("in {}", words::age(until))
+            format!("in {}", format::age(until))
         }
         // It is due, and no leader has promoted it yet.
-        JobState::Scheduled | JobState::Retrying => format!("{} late", words::age(-until)),
+        JobState::Scheduled | JobState::Retrying => format!("{} late", format::age(-until)),
         _ => match job.died_at {
             Some(at) => format!("{} ago", since(at)),
             None => since(job.enqueued_at.max(job.scheduled_at.min(now))),
@@ -338,17 +338,17 @@ fn row(job: &JobRow, now: Timestamp, secrets: &Redactor) -> Row {
     };
     Row {
         id: job.id,
-        name: words::plain(&job.name, 80),
-        tag: words::plain(&job.tag, 40),
+        name: format::one_line(&job.name, 80),
+        tag: format::one_line(&job.tag, 40),
         arguments: arguments(job, secrets),
-        state: words::state(job.state),
+        state: format::state_name(job.state),
         attempt: match job.max_attempts {
             Some(most) => format!("{}/{most}", job.attempt),
             None => job.attempt.to_string(),
         },
-        queue: words::plain(&job.queue, 60),
+        queue: format::one_line(&job.queue, 60),
         when,
-        error: words::plain(
+        error: format::one_line(
             &secrets.error(job.last_error.as_deref().unwrap_or_default()),
             160,
         ),
@@ -359,7 +359,7 @@ fn row(job: &JobRow, now: Timestamp, secrets: &Redactor) -> Row {
 fn arguments(job: &JobRow, secrets: &Redactor) -> Vec<Piece> {
     let Some(kwargs) = &job.kwargs else {
         return vec![Piece {
-            text: words::bytes(job.kwargs_bytes.into()),
+            text: format::bytes(job.kwargs_bytes.into()),
             is_redacted: false,
         }];
     };
@@ -369,7 +369,7 @@ fn arguments(job: &JobRow, secrets: &Redactor) -> Vec<Piece> {
         if left == 0 {
             break;
         }
-        let text = words::plain(&piece.text, left);
+        let text = format::one_line(&piece.text, left);
         left = left.saturating_sub(text.chars().count());
         shown.push(Piece { text, ..piece });
     }

@@ -18,7 +18,7 @@ use crate::fault::Fault;
 use crate::figures::Figures;
 use crate::guard::{Login, Visit};
 use crate::store::StoreError;
-use crate::words;
+use crate::format;
 
 /// The longest duration of a stream, which also ends with its login. The page then opens a new one.
 const LASTS: Duration = Duration::from_secs(1_800);
@@ -150,7 +150,7 @@ fn error_fragment(error: &StoreError, as_of: Option<Timestamp>) -> String {
     match as_of {
         Some(at) => format!(
             "No figures since {} UTC: {error}. The figures below are from then.",
-            words::time(at, at)
+            format::time(at, at)
         ),
         None => format!("No figures: {error}."),
     }
@@ -160,6 +160,6 @@ fn verdicts(figures: &Figures) -> String {
     let all = figures
         .verdicts
         .iter()
-        .map(|one| serde_json::json!([one.level.name(), one.id, one.what, one.then, one.link]));
+        .map(|one| serde_json::json!([one.level.as_str(), one.id, one.what, one.then, one.link]));
     serde_json::Value::from(all.collect::<Vec<_>>()).to_string()
 }

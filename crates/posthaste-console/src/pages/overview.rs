@@ -16,7 +16,7 @@ use crate::fault::Fault;
 use crate::figures::Figures;
 use crate::form::Query;
 use crate::guard::Visit;
-use crate::words;
+use crate::format;
 
 #[derive(Template)]
 #[template(path = "overview.html")]
@@ -46,7 +46,7 @@ pub(crate) async fn show(
     let overview = Overview {
         frame: Frame::new(&app, &visit, &figures, "Overview", "/"),
         charts: super::queue::charts(&app, &fields, &figures, None).await?,
-        took: words::span(figures.snapshot.took.as_secs_f64()),
+        took: format::precise_duration(figures.snapshot.took.as_secs_f64()),
         horizon: horizon(&app, &figures).await?,
         figures,
     };
@@ -58,14 +58,14 @@ async fn horizon(app: &App, figures: &Figures) -> Result<Option<Horizon>, Fault>
     let Some(holder) = holders.first() else {
         return Ok(None);
     };
-    let by = words::plain(&holder_name(holder), 80);
+    let by = format::one_line(&holder_name(holder), 80);
     let held = match holder.seconds {
-        Some(seconds) => format!("{} by {by}", words::age(seconds)),
+        Some(seconds) => format!("{} by {by}", format::age(seconds)),
         None => format!("by {by}"),
     };
     Ok(Some(Horizon {
         held,
-        who: words::plain(&holder_detail(holder), 200),
+        who: format::one_line(&holder_detail(holder), 200),
         queue: super::transactions::queue_pays(app, figures).await?,
         tables: super::transactions::tables_pay(holder.transactions.unwrap_or(0)),
         others: holders.len() - 1,

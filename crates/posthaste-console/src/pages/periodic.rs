@@ -22,7 +22,7 @@ use crate::guard::Visit;
 use crate::notice;
 use crate::redact::{Piece, Redactor};
 use crate::store;
-use crate::words;
+use crate::format;
 
 /// The most characters of arguments in a row.
 const ARGUMENTS: usize = 120;
@@ -61,7 +61,7 @@ pub(crate) async fn show(State(app): State<Arc<App>>, visit: Visit) -> Result<Re
     let figures = app.collector.seen().await?;
     let started = Instant::now();
     let all = store::periodic(&app.pool).await?;
-    let took = words::span(started.elapsed().as_secs_f64());
+    let took = format::precise_duration(started.elapsed().as_secs_f64());
     let now = figures.snapshot.server.at;
     let periodic = PeriodicPage {
         frame: Frame::new(&app, &visit, &figures, "Periodic", "/periodic"),
@@ -72,11 +72,11 @@ pub(crate) async fn show(State(app): State<Arc<App>>, visit: Visit) -> Result<Re
 }
 
 fn row(one: &store::Periodic, now: Timestamp, secrets: &Redactor) -> Row {
-    let until = one.next_at.map(|at| words::seconds(now, at));
+    let until = one.next_at.map(|at| format::seconds_between(now, at));
     let (state, class) = match (one.is_off, &one.error, until) {
         (true, ..) => ("off".into(), "paused"),
         (false, Some(error), _) => (
-            format!("invalid: {}", words::plain(error, 200)).into(),
+            format!("invalid: {}", format::one_line(error, 200)).into(),
             "failing",
         ),
         (false, None, Some(until)) if until < -60.0 => ("late".into(), "failing"),
@@ -89,28 +89,28 @@ fn row(one: &store::Periodic, now: Timestamp, secrets: &Redactor) -> Row {
     };
     Row {
         key: one.name.clone(),
-        name: words::plain(&one.name, 120),
-        job: words::plain(&one.job, 80),
+        name: format::one_line(&one.name, 120),
+        job: format::one_line(&one.job, 80),
         link: address::filtered("/jobs", &of_name),
-        schedule: words::plain(&one.schedule, 60),
-        time_zone: words::plain(&one.time_zone, 40),
+        schedule: format::one_line(&one.schedule, 60),
+        time_zone: format::one_line(&one.time_zone, 40),
         next: match until {
-            Some(until) if until > 0.0 => format!("in {}", words::age(until)),
-            Some(until) => format!("{} ago", words::age(-until)),
+            Some(until) if until > 0.0 => format!("in {}", format::age(until)),
+            Some(until) => format!("{} ago", format::age(-until)),
             None => "–".to_owned(),
         },
         next_at: one
             .next_at
-            .map(|at| words::time(at, now))
+            .map(|at| format::time(at, now))
             .unwrap_or_default(),
         enqueued_at: one
             .enqueued_at
-            .map_or_else(|| "–".to_owned(), |at| words::time(at, now)),
+            .map_or_else(|| "–".to_owned(), |at| format::time(at, now)),
         queue: match &one.queue {
-            Some(queue) => words::plain(queue, 60),
+            Some(queue) => format::one_line(queue, 60),
             None => "by posthaste.route".to_owned(),
         },
-        tag: words::plain(&one.tag, 40),
+        tag: format::one_line(&one.tag, 40),
         arguments: arguments(one.kwargs.as_deref(), secrets),
         missed: match one.missed.as_str() {
             "all" => "run all",
@@ -136,7 +136,7 @@ fn arguments(kwargs: Option<&str>, secrets: &Redactor) -> Vec<Piece> {
         if left == 0 {
             break;
         }
-        let text = words::plain(&piece.text, left);
+        let text = format::one_line(&piece.text, left);
         left = left.saturating_sub(text.chars().count());
         shown.push(Piece { text, ..piece });
     }

@@ -16,7 +16,7 @@ use crate::figures::{Figures, QueueLine};
 use crate::filter::Filter;
 use crate::form::{Fields, Query};
 use crate::guard::Visit;
-use crate::{address, store, words};
+use crate::{address, store, format};
 
 #[derive(Template)]
 #[template(path = "queue.html")]
@@ -65,7 +65,7 @@ impl Queue {
     /// Returns a name for a period that is not one of the choices.
     fn other(&self, per: &f64) -> Option<String> {
         let is_usual = self.per.iter().any(|(usual, _)| self.is_per(usual, per));
-        (*per > 0.0 && !is_usual).then(|| format!("every {}", words::span(*per)))
+        (*per > 0.0 && !is_usual).then(|| format!("every {}", format::precise_duration(*per)))
     }
 }
 
@@ -78,7 +78,7 @@ pub(crate) async fn show(
     let name = fields.name("queue")?;
     let line = figures.queues.iter().find(|line| line.name == name);
     let line = line.cloned().ok_or_else(|| unknown(&name))?;
-    let shown = words::plain(&name, 60);
+    let shown = format::one_line(&name, 60);
     let queue = Queue {
         frame: Frame::new(&app, &visit, &figures, format!("Queue {shown}"), "/queues"),
         charts: charts(&app, &fields, &figures, Some(&name)).await?,
@@ -102,7 +102,7 @@ fn queue_filter(name: &str) -> Filter {
 
 /// Returns the fault of an unknown queue.
 pub(super) fn unknown(name: &str) -> Fault {
-    let what = format!("queue {} does not exist", words::plain(name, 60));
+    let what = format!("queue {} does not exist", format::one_line(name, 60));
     let then = "A queue appears once a job was enqueued in it, or once \
                 'posthaste queues pause' or 'limit' was run for it.";
     Fault::new(StatusCode::NOT_FOUND, what, then)

@@ -18,7 +18,7 @@ use crate::form::{Fields, Form, Query};
 use crate::guard::Visit;
 use crate::notice;
 use crate::store;
-use crate::words;
+use crate::format;
 
 /// The most ids of one form.
 const IDS: usize = 10_000;
@@ -63,8 +63,8 @@ pub(crate) async fn preview(
         .filter_map(|name| Some((name, fields.get(name)?.to_owned())));
     let preview = Preview {
         frame: Frame::new(&app, &visit, &figures, "Re-index", "/sync"),
-        about: words::counted(about, "document", "documents"),
-        statement: words::lines(&plan.statement, SHOWN),
+        about: format::pluralize(about, "document", "documents"),
+        statement: format::several_lines(&plan.statement, SHOWN),
         command: command(&table, &reindex),
         fields: sent.collect(),
         table,
@@ -80,7 +80,7 @@ pub(crate) async fn begin(
     check_may_act(&app, &visit).await?;
     let table = synced(&app, &fields).await?;
     let reindex = chosen(&fields)?;
-    let on = words::plain(&command(&table, &reindex), 300);
+    let on = format::one_line(&command(&table, &reindex), 300);
     let begun = store::begin_reindex(&app.pool, &table, &reindex).await;
     let jobs = audit::log(&visit, "re-index", &on, begun)?;
     app.collector.refresh().await;
@@ -95,7 +95,7 @@ async fn synced(app: &App, fields: &Fields) -> Result<String, Fault> {
         true => Ok(table.to_owned()),
         false => Err(Fault::new(
             StatusCode::NOT_FOUND,
-            format!("no sync is named {}", words::plain(table, 60)),
+            format!("no sync is named {}", format::one_line(table, 60)),
             "The page Index sync lists all.",
         )),
     }

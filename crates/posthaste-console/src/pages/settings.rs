@@ -17,7 +17,7 @@ use crate::fault::Fault;
 use crate::figures::Figures;
 use crate::guard::Visit;
 use crate::store;
-use crate::words;
+use crate::format;
 
 /// The name and the value of a setting.
 type Fact = (&'static str, String);
@@ -45,18 +45,18 @@ pub(crate) async fn show(State(app): State<Arc<App>>, visit: Visit) -> Result<Re
     let figures = app.collector.seen().await?;
     let started = Instant::now();
     let installed = store::installed(&app.pool).await?;
-    let took = words::span(started.elapsed().as_secs_f64());
+    let took = format::precise_duration(started.elapsed().as_secs_f64());
     let now = figures.snapshot.server.at;
     let step = |one: &store::Step| Step {
-        name: words::plain(&one.name, 80),
-        version: words::plain(&one.version, 40),
-        applied: words::time(one.applied_at, now),
+        name: format::one_line(&one.name, 80),
+        version: format::one_line(&one.version, 40),
+        applied: format::time(one.applied_at, now),
     };
     let settings = SettingsPage {
         frame: Frame::new(&app, &visit, &figures, "Settings", "/settings"),
         console: console(&app),
         database: database(&figures, &installed),
-        log: log(&installed.log, figures.snapshot.segments.behind()),
+        log: log(&installed.log, figures.snapshot.segments.untruncated()),
         steps: installed.steps.iter().map(step).collect(),
         took,
         figures,
@@ -71,13 +71,13 @@ fn console(app: &App) -> Vec<Fact> {
         Access::Token(_) => "holders of the token".to_owned(),
         Access::Proxy(proxy) => {
             let networks: Vec<String> = proxy.networks.iter().map(ToString::to_string).collect();
-            let header = words::plain(&proxy.header, 60);
+            let header = format::one_line(&proxy.header, 60);
             format!("users named by {} in {header}", networks.join(", "))
         }
     };
     let role = match &settings.access {
         Access::Proxy(proxy) if !proxy.operators.is_empty() => {
-            let operators = proxy.operators.iter().map(|one| words::plain(one, 60));
+            let operators = proxy.operators.iter().map(|one| format::one_line(one, 60));
             let operators: Vec<String> = operators.collect();
             let role = settings.role.name();
             format!("{role}; operators: {}", operators.join(", "))
@@ -87,7 +87,7 @@ fn console(app: &App) -> Vec<Fact> {
     let redacted: Vec<String> = settings
         .redacted
         .iter()
-        .map(|key| words::plain(key, 60))
+        .map(|key| format::one_line(key, 60))
         .collect();
     let mut facts = vec![
         ("Version", env!("CARGO_PKG_VERSION").to_owned()),
@@ -104,7 +104,7 @@ fn console(app: &App) -> Vec<Fact> {
             "2 s for reads, 10 s for counts, 30 s for actions".to_owned(),
         ),
     ];
-    facts.extend(settings.thresholds.shown());
+    facts.extend(settings.thresholds.descriptions());
     facts
 }
 
@@ -121,23 +121,23 @@ fn database(figures: &Figures, installed: &store::Installed) -> Vec<Fact> {
         "no: GRANT pg_read_all_stats TO its role"
     };
     vec![
-        ("Database", words::plain(&server.database, 80)),
-        ("Postgres", words::plain(&server.version, 80)),
+        ("Database", format::one_line(&server.database, 80)),
+        ("Postgres", format::one_line(&server.version, 80)),
         ("Server role", role.to_owned()),
         ("Sees other sessions", sees.to_owned()),
         (
             "Failed attempts are kept for",
-            words::age(installed.keep_attempts),
+            format::age(installed.keep_attempts),
         ),
         (
             "Received ids are kept for",
-            words::age(installed.keep_inbox),
+            format::age(installed.keep_inbox),
         ),
     ]
 }
 
 fn log(log: &store::Log, behind: i64) -> Vec<Fact> {
-    let segments = |number: i64| words::counted(number, "segment", "segments");
+    let segments = |number: i64| format::pluralize(number, "segment", "segments");
     let ready = format!("{}, {} of them sealed", segments(log.ready), log.sealed);
     let state = match behind {
         ..3 => "none: the oldest segment is truncated in time",
@@ -148,7 +148,7 @@ fn log(log: &store::Log, behind: i64) -> Vec<Fact> {
         ("Overflow", segments(log.overflow)),
         ("Scheduled", segments(log.scheduled)),
         ("Blocked", state.to_owned()),
-        ("Size", words::bytes(log.bytes)),
-        ("Size of kept jobs", words::bytes(log.dead_bytes)),
+        ("Size", format::bytes(log.bytes)),
+        ("Size of kept jobs", format::bytes(log.dead_bytes)),
     ]
 }

@@ -19,7 +19,7 @@ use crate::figures::{Cell, Figures};
 use crate::filter::Filter;
 use crate::guard::Visit;
 use crate::store::{self, Audited, StoreError, Synced};
-use crate::words;
+use crate::format;
 
 /// The most reasons of a sync that are shown; reasons that name documents may be thousands.
 const REASONS: usize = 5;
@@ -92,7 +92,7 @@ pub(crate) async fn show(State(app): State<Arc<App>>, visit: Visit) -> Result<Re
         frame: Frame::new(&app, &visit, &figures, "Index sync", "/sync"),
         tables,
         is_whole,
-        took: words::span(started.elapsed().as_secs_f64()),
+        took: format::precise_duration(started.elapsed().as_secs_f64()),
     };
     Ok(page(StatusCode::OK, &sync))
 }
@@ -110,11 +110,11 @@ fn table(figures: &Figures, one: Synced, behind: Option<Behind>, late: f64) -> T
         posthaste_sync::reindex_queue(&one.name),
     );
     let snapshot = &figures.snapshot;
-    let by_queue = snapshot.by_queue();
+    let by_queue = snapshot.sums_by_queue();
     let of = |queue: &str| by_queue.get(queue).copied().unwrap_or_default();
     let (changes, reindex) = (of(&queue), of(&again));
     let line = figures.queues.iter().find(|line| line.name == queue);
-    let lag = snapshot.oldest(&queue).map(|one| one.seconds);
+    let lag = snapshot.oldest_waiting(&queue).map(|one| one.seconds);
     let lag = lag.into_iter().chain(behind.seconds).reduce(f64::max);
     let mut found = figures.findings.iter();
     let is_stopped =
@@ -135,18 +135,18 @@ fn table(figures: &Figures, one: Synced, behind: Option<Behind>, late: f64) -> T
     let dead = state_of(&queue, Some(posthaste::State::Dead));
     let all = state_of(&again, None).to_string();
     Table {
-        name: words::plain(&one.name, 60),
-        relation: words::plain(&one.relation, 120),
-        key: words::plain(&one.key, 60),
-        delay: words::age(one.delay),
+        name: format::one_line(&one.name, 60),
+        relation: format::one_line(&one.relation, 120),
+        key: format::one_line(&one.key, 60),
+        delay: format::age(one.delay),
         columns: one.columns,
         // The queue has no figures before its first job.
         cells: line.map_or_else(
             || nothing(&queue),
             |line| line.cells.iter().take(4).cloned().collect(),
         ),
-        lag: lag.map_or_else(|| "–".to_owned(), words::age),
-        given_up: words::count(gone),
+        lag: lag.map_or_else(|| "–".to_owned(), format::age),
+        given_up: format::count(gone),
         is_given_up: gone > 0,
         jobs: address::queue(&queue),
         dead: address::filtered("/dead", &dead),
@@ -158,7 +158,7 @@ fn table(figures: &Figures, one: Synced, behind: Option<Behind>, late: f64) -> T
         differs: one.audited.as_ref().is_some_and(differs),
         left: Cell::number(format!("queue.{again}.available"), reindex.pending()),
         is_left: reindex.pending() > 0,
-        done: words::count(reindex.done),
+        done: format::count(reindex.done),
         is_resting: snapshot.paused_at(&again).is_some(),
         cancel: address::of("/bulk", &[("do", "cancel"), ("filter", &all)]),
         reindex_queue: again,
@@ -179,28 +179,28 @@ fn differs(audit: &Audited) -> bool {
 
 fn audited(audit: &Audited) -> String {
     let (rows, documents) = (
-        words::counted(audit.rows, "row", "rows"),
-        words::counted(audit.documents, "document", "documents"),
+        format::pluralize(audit.rows, "row", "rows"),
+        format::pluralize(audit.documents, "document", "documents"),
     );
     let found = match (audit.differed, audit.repaired) {
         (0, _) if audit.contents => "equal by their contents".to_owned(),
         (0, _) => "equal by their versions".to_owned(),
-        (all, 0) => format!("{} differ", words::count(all)),
+        (all, 0) => format!("{} differ", format::count(all)),
         (all, repaired) => format!(
             "{} differed, {} repaired",
-            words::count(all),
-            words::count(repaired)
+            format::count(all),
+            format::count(repaired)
         ),
     };
-    let ago = words::age(audit.seconds);
+    let ago = format::age(audit.seconds);
     format!("{rows}, {documents}, {found}, {ago} ago")
 }
 
 fn reason(problem: &Problem) -> Reason {
     Reason {
-        text: words::plain(&problem.reason, 300),
-        jobs: words::counted(problem.jobs, "job", "jobs"),
-        lasts: words::age(problem.seconds),
+        text: format::one_line(&problem.reason, 300),
+        jobs: format::pluralize(problem.jobs, "job", "jobs"),
+        lasts: format::age(problem.seconds),
         is_given_up: problem.given_up,
     }
 }

@@ -18,7 +18,7 @@ use crate::fault::Fault;
 use crate::figures::Figures;
 use crate::guard::Visit;
 use crate::store::{self, DeadRows, StoreError};
-use crate::words;
+use crate::format;
 
 /// A holder, as a row of the table.
 struct Row {
@@ -74,14 +74,14 @@ pub(crate) async fn show(State(app): State<Arc<App>>, visit: Visit) -> Result<Re
         Err(StoreError::Late(_)) => None,
         Err(error) => return Err(error.into()),
     };
-    let took = words::span(started.elapsed().as_secs_f64());
+    let took = format::precise_duration(started.elapsed().as_secs_f64());
     let now = figures.snapshot.server.at;
     let table = |one: DeadRows| Table {
-        name: words::plain(&one.name, 120),
-        dead: words::count(one.dead),
-        live: words::count(one.live),
+        name: format::one_line(&one.name, 120),
+        dead: format::count(one.dead),
+        live: format::count(one.live),
         vacuumed: match one.vacuumed_at {
-            Some(at) => format!("{} ago", words::age(words::seconds(at, now).max(0.0))),
+            Some(at) => format!("{} ago", format::age(format::seconds_between(at, now).max(0.0))),
             None => "–".to_owned(),
         },
     };
@@ -113,12 +113,12 @@ pub(crate) async fn show(State(app): State<Arc<App>>, visit: Visit) -> Result<Re
 
 fn row(holder: &Holder, long: f64) -> Row {
     Row {
-        who: words::plain(&holder_name(holder), 80),
-        detail: words::plain(&holder_detail(holder), 200),
-        query: words::plain(holder.query.as_deref().unwrap_or_default(), 200),
-        lasts: holder.seconds.map_or_else(|| "–".to_owned(), words::age),
+        who: format::one_line(&holder_name(holder), 80),
+        detail: format::one_line(&holder_detail(holder), 200),
+        query: format::one_line(holder.query.as_deref().unwrap_or_default(), 200),
+        lasts: holder.seconds.map_or_else(|| "–".to_owned(), format::age),
         is_long: holder.seconds.is_some_and(|seconds| seconds > long),
-        transactions: words::count(holder.transactions.unwrap_or(0)),
+        transactions: format::count(holder.transactions.unwrap_or(0)),
         remedy: match holder.kind {
             HolderKind::Prepared => "in its database: ROLLBACK PREPARED or COMMIT PREPARED".into(),
             HolderKind::Slot => "unless it is needed: SELECT pg_drop_replication_slot(name)".into(),
@@ -132,16 +132,16 @@ fn row(holder: &Holder, long: f64) -> Row {
 }
 
 fn ended(one: &EndedTransaction, now: Timestamp) -> Ended {
-    let text = |text: &Option<String>| words::plain(text.as_deref().unwrap_or("–"), 80);
+    let text = |text: &Option<String>| format::one_line(text.as_deref().unwrap_or("–"), 80);
     Ended {
-        at: words::time(one.at, now),
-        server: words::plain(&one.server, 80),
+        at: format::time(one.at, now),
+        server: format::one_line(&one.server, 80),
         session: one.pid.unwrap_or_default().to_string(),
         application: format!("{}, {}", text(&one.role), text(&one.application)),
-        lasted: one.seconds.map_or_else(|| "–".to_owned(), words::age),
+        lasted: one.seconds.map_or_else(|| "–".to_owned(), format::age),
         action: one.action.clone(),
         rule: one.rule,
-        result: words::plain(&one.result, 120),
+        result: format::one_line(&one.result, 120),
     }
 }
 
@@ -161,13 +161,13 @@ pub(super) async fn queue_pays(app: &App, figures: &Figures) -> Result<String, S
         _ => false,
     };
     let enqueuing = holders.iter().filter(has_enqueued).count();
-    Ok(cost(figures.snapshot.segments.behind(), enqueuing))
+    Ok(cost(figures.snapshot.segments.untruncated(), enqueuing))
 }
 
 fn cost(segments: i64, enqueuing: usize) -> String {
     if enqueuing > 0 {
         let number = i64::try_from(enqueuing).unwrap_or(i64::MAX);
-        let have = words::counted(number, "open transaction has", "open transactions have");
+        let have = format::pluralize(number, "open transaction has", "open transactions have");
         return format!(
             "{have} enqueued: workers get these jobs after the commit, and their segments are \
              truncated after it."
@@ -185,7 +185,7 @@ pub(super) fn tables_pay(transactions: i64) -> String {
         0 => "Nothing yet: no transaction has started since.".to_owned(),
         transactions => format!(
             "Rows that died within the last {} cannot be removed.",
-            words::counted(transactions, "transaction", "transactions")
+            format::pluralize(transactions, "transaction", "transactions")
         ),
     }
 }

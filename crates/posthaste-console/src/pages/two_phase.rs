@@ -15,7 +15,7 @@ use crate::app::App;
 use crate::fault::Fault;
 use crate::guard::Visit;
 use crate::two_phase::{OPEN, Overview, STUCK};
-use crate::words;
+use crate::format;
 
 /// Documents of a transaction that are named at most.
 const NAMED: usize = 6;
@@ -70,7 +70,7 @@ pub(crate) async fn show(State(app): State<Arc<App>>, visit: Visit) -> Result<Re
         frame,
         is_set: seen.is_some(),
         fault: match &seen {
-            Some(Err(why)) => words::plain(why, 300),
+            Some(Err(why)) => format::one_line(why, 300),
             _ => String::new(),
         },
         shown: seen
@@ -89,12 +89,12 @@ fn shown(overview: &Overview, now: Timestamp) -> Shown {
         open: open.map(|one| row(&one.id, &one.record, now)).collect(),
         has_more_stuck: overview.stuck.len() >= STUCK,
         has_more: overview.open.len() > OPEN,
-        took: words::span(overview.took.as_secs_f64()),
+        took: format::precise_duration(overview.took.as_secs_f64()),
     }
 }
 
 fn row(id: &str, record: &Result<Record, String>, now: Timestamp) -> Row {
-    let id = words::plain(id, 80);
+    let id = format::one_line(id, 80);
     match record {
         Ok(record) => {
             let (class, means) = meaning(record.transaction_state);
@@ -109,8 +109,8 @@ fn row(id: &str, record: &Result<Record, String>, now: Timestamp) -> Row {
                 attempts: record.attempts.unwrap_or_default().to_string(),
                 next: match seconds(record.next_attempt_at.as_deref(), now) {
                     None => "–".to_owned(),
-                    Some(ago) if ago > 0.0 => format!("overdue by {}", words::age(ago)),
-                    Some(ago) => format!("in {}", words::age(-ago)),
+                    Some(ago) if ago > 0.0 => format!("overdue by {}", format::age(ago)),
+                    Some(ago) => format!("in {}", format::age(-ago)),
                 },
                 blockers: Vec::new(),
             }
@@ -120,7 +120,7 @@ fn row(id: &str, record: &Result<Record, String>, now: Timestamp) -> Row {
             state: "unreadable".to_owned(),
             class: "failing",
             means: "another client has written it",
-            effects: words::plain(why, 200),
+            effects: format::one_line(why, 200),
             ..Row::default()
         },
     }
@@ -158,14 +158,14 @@ fn waits(record: &Record, now: Timestamp) -> (String, String) {
 fn blocker(blocker: &Blocker) -> (String, String) {
     let then = match blocker {
         Blocker::Missing(document) => {
-            format!("posthaste two-phase open {}=0", words::plain(document, 64))
+            format!("posthaste two-phase open {}=0", format::one_line(document, 64))
         }
         Blocker::Refused(document, _) => {
-            format!("posthaste two-phase balance {}", words::plain(document, 64))
+            format!("posthaste two-phase balance {}", format::one_line(document, 64))
         }
         Blocker::Rule(_) | Blocker::Unreadable(_) => "posthaste two-phase audit".to_owned(),
     };
-    (words::plain(&blocker.to_string(), 200), then)
+    (format::one_line(&blocker.to_string(), 200), then)
 }
 
 /// Returns the CSS class and the meaning of a state.
@@ -183,17 +183,17 @@ fn meaning(state: Where) -> (&'static str, &'static str) {
 /// Describes the effects without the values that they set.
 fn effects(effects: &[Effect]) -> String {
     let one = |effect: &Effect| {
-        let document = words::plain(&effect.document, 64);
+        let document = format::one_line(&effect.document, 64);
         let adds = match effect.add {
             0 => String::new(),
-            add @ 1.. => format!(" +{}", words::count(add)),
-            add => format!(" {}", words::count(add)),
+            add @ 1.. => format!(" +{}", format::count(add)),
+            add => format!(" {}", format::count(add)),
         };
         let sets = match effect.set.len() {
             0 => String::new(),
             many => {
                 let many = i64::try_from(many).unwrap_or(i64::MAX);
-                format!(" sets {}", words::counted(many, "field", "fields"))
+                format!(" sets {}", format::pluralize(many, "field", "fields"))
             }
         };
         format!("{document}{adds}{sets}")
@@ -201,19 +201,19 @@ fn effects(effects: &[Effect]) -> String {
     let mut text: Vec<String> = effects.iter().take(NAMED).map(one).collect();
     if effects.len() > NAMED {
         let more = i64::try_from(effects.len() - NAMED).unwrap_or(i64::MAX);
-        text.push(format!("{} more", words::count(more)));
+        text.push(format!("{} more", format::count(more)));
     }
     text.join(", ")
 }
 
 fn since(at: Option<&str>, now: Timestamp) -> String {
     match seconds(at, now) {
-        Some(ago) => words::age(ago.max(0.0)),
+        Some(ago) => format::age(ago.max(0.0)),
         None => "–".to_owned(),
     }
 }
 
 fn seconds(at: Option<&str>, now: Timestamp) -> Option<f64> {
     let at: Timestamp = at?.parse().ok()?;
-    Some(words::seconds(at, now))
+    Some(format::seconds_between(at, now))
 }

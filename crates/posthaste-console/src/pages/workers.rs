@@ -17,7 +17,7 @@ use crate::fault::Fault;
 use crate::figures::{Figures, WorkerLine};
 use crate::guard::Visit;
 use crate::store::{self, StoreError};
-use crate::words;
+use crate::format;
 
 /// A worker that has ended, as a row of the table.
 struct Ended {
@@ -43,7 +43,7 @@ struct Workers {
 impl Workers {
     fn has(&self, worker: &WorkerLine) -> String {
         match &self.running {
-            Some(running) => words::count(running.get(&worker.id).copied().unwrap_or(0)),
+            Some(running) => format::count(running.get(&worker.id).copied().unwrap_or(0)),
             None => "–".to_owned(),
         }
     }
@@ -63,7 +63,7 @@ pub(crate) async fn show(State(app): State<Arc<App>>, visit: Visit) -> Result<Re
         frame: Frame::new(&app, &visit, &figures, "Workers", "/workers"),
         running,
         ended: ended.iter().map(|one| line(one, now)).collect(),
-        took: words::span(started.elapsed().as_secs_f64()),
+        took: format::precise_duration(started.elapsed().as_secs_f64()),
         figures,
     };
     Ok(page(StatusCode::OK, &workers))
@@ -76,9 +76,9 @@ fn line(one: &store::Ended, now: Timestamp) -> Ended {
     };
     Ended {
         id: one.id,
-        name: words::plain(&one.name, 80),
-        started: words::time(one.started_at, now),
-        ended: words::time(one.stopped_at, now),
+        name: format::one_line(&one.name, 80),
+        started: format::time(one.started_at, now),
+        ended: format::time(one.stopped_at, now),
         how,
         class,
     }

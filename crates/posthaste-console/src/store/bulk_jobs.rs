@@ -6,7 +6,7 @@ use tokio_postgres::types::{ToSql, Type};
 
 use super::{Session, StoreError};
 use crate::filter::Filter;
-use crate::words;
+use crate::format;
 
 /// Given-up jobs that one query reads at most.
 const MOST_READ: i64 = 20_000;
@@ -27,7 +27,7 @@ pub(crate) async fn next_kept(
     filter: &Filter,
     limit: usize,
 ) -> Result<NextKept, StoreError> {
-    let (state, error) = (words::state(state), filter.error_pattern());
+    let (state, error) = (format::state_name(state), filter.error_pattern());
     let ([queue, name, tag, key], before) = (filter.name_patterns(), filter.until_at());
     let most = i64::try_from(limit).unwrap_or(i64::MAX);
     let values: [(&(dyn ToSql + Sync), Type); 13] = [

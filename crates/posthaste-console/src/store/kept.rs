@@ -8,7 +8,7 @@ use tokio_postgres::types::{ToSql, Type};
 
 use super::{Session, StoreError};
 use crate::filter::Filter;
-use crate::words;
+use crate::format;
 
 /// Counts the matching given-up jobs; also returns whether only some were read.
 pub(crate) async fn kept_count(
@@ -17,7 +17,7 @@ pub(crate) async fn kept_count(
     most: i64,
 ) -> Result<(i64, bool), StoreError> {
     let session = Session::read(pool).await?;
-    let (state, error) = (filter.state.map(words::state), filter.error_pattern());
+    let (state, error) = (filter.state.map(format::state_name), filter.error_pattern());
     let (since, until) = (filter.since_at(), filter.until_at());
     let [queue, name, tag, key] = filter.name_patterns();
     let values: [(&(dyn ToSql + Sync), Type); 10] = [
@@ -60,7 +60,7 @@ pub(crate) async fn last_errors(
     most: i64,
 ) -> Result<(Vec<LastError>, bool), StoreError> {
     let session = Session::read(pool).await?;
-    let state = words::state(state);
+    let state = format::state_name(state);
     let (since, until) = (filter.since_at(), filter.until_at());
     let [queue, name, tag, key] = filter.name_patterns();
     let values: [(&(dyn ToSql + Sync), Type); 9] = [

@@ -10,7 +10,7 @@ use tokio_postgres::types::{ToSql, Type};
 use super::{Session, StoreError};
 use crate::filter::Filter;
 use crate::window::{Cursor, Tid};
-use crate::words;
+use crate::format;
 
 /// Given-up or completed jobs that one query reads at most.
 const MOST_READ: i64 = 20_000;
@@ -100,7 +100,7 @@ pub(crate) async fn slot(
         _ => include_str!("waiting.sql"),
     };
     let (from, before) = (from.text(), before.text());
-    let (state, error) = (filter.state.map(words::state), filter.error_pattern());
+    let (state, error) = (filter.state.map(format::state_name), filter.error_pattern());
     let (since, until) = (filter.since_at(), filter.until_at());
     let [queue, name_pattern, tag, key] = filter.name_patterns();
     let values: [(&(dyn ToSql + Sync), Type); 13] = [
@@ -151,7 +151,7 @@ pub(crate) async fn numbered(
             return Ok(Vec::new());
         }
     };
-    let (state, error) = (filter.state.map(words::state), filter.error_pattern());
+    let (state, error) = (filter.state.map(format::state_name), filter.error_pattern());
     let (since, until) = (filter.since_at(), filter.until_at());
     let [queue, name_pattern, tag, key] = filter.name_patterns();
     let mut values: Vec<(&(dyn ToSql + Sync), Type)> = vec![
@@ -197,7 +197,7 @@ pub(crate) async fn kept(
     filter: &Filter,
     limit: i64,
 ) -> Result<KeptPage, StoreError> {
-    let (name, error) = (words::state(state), filter.error_pattern());
+    let (name, error) = (format::state_name(state), filter.error_pattern());
     let (since, until) = (filter.since_at(), filter.until_at());
     let [queue, name_pattern, tag, key] = filter.name_patterns();
     let values: [(&(dyn ToSql + Sync), Type); 13] = [
@@ -300,7 +300,7 @@ pub(crate) async fn due(
     filter: &Filter,
     limit: i64,
 ) -> Result<KeptPage, StoreError> {
-    let (state, error) = (filter.state.map(words::state), filter.error_pattern());
+    let (state, error) = (filter.state.map(format::state_name), filter.error_pattern());
     let (since, until) = (filter.since_at(), filter.until_at());
     let [queue, name_pattern, tag, key] = filter.name_patterns();
     let values: [(&(dyn ToSql + Sync), Type); 13] = [

@@ -5,46 +5,46 @@ use posthaste_capture::Overview;
 
 use crate::checks::{CaptureProblem, Checks};
 use crate::finding::{Finding, Kind};
-use crate::format::{bytes, counted, plain};
+use crate::format::{bytes, pluralize, one_line};
 use crate::snapshot::Snapshot;
 
 /// Log that waits for a capture without a process before that is reported, in bytes: a capture may
 /// be run periodically.
-const KEPT: i64 = 64 << 20;
+const MIN_RETAINED_BYTES: i64 = 64 << 20;
 /// Log since the last mark before a running capture counts as lagging, in bytes.
-const BEHIND: i64 = 1 << 30;
+const MIN_LAG_BYTES: i64 = 1 << 30;
 
 /// Time without a delivery before a waiting capture is reported.
-const WAITS: SignedDuration = SignedDuration::from_secs(30);
+const MIN_WAITING_TIME: SignedDuration = SignedDuration::from_secs(30);
 /// Time without sending directly before a spilling capture is reported.
-const SPILLS: SignedDuration = SignedDuration::from_mins(15);
+const MIN_SPILLING_TIME: SignedDuration = SignedDuration::from_mins(15);
 
 pub(super) fn findings(snapshot: &Snapshot) -> Vec<Finding> {
     let captures = snapshot.captures.iter();
     captures
         .flat_map(|capture| {
-            let path = path(capture, snapshot.server.at);
-            [state(capture), path, copy(capture), gap(capture)]
+            let path = path_finding(capture, snapshot.server.at);
+            [state_finding(capture), path, copy_finding(capture), gap_finding(capture)]
         })
         .flatten()
         .collect()
 }
 
 pub(super) fn check_findings(checks: &Checks) -> Vec<Finding> {
-    checks.captures.iter().map(problem).collect()
+    checks.captures.iter().map(problem_finding).collect()
 }
 
-fn problem(problem: &CaptureProblem) -> Finding {
+fn problem_finding(problem: &CaptureProblem) -> Finding {
     match problem {
         CaptureProblem::Publication(name) => {
-            let shown = plain(name, 80);
+            let shown = one_line(name, 80);
             let summary = format!("The publication of capture {shown} was dropped or recreated.");
             let remedy = "Run 'posthaste capture begin' with its name, and transfer what changed \
                           meanwhile.";
             Finding::new(Kind::CapturePublication, summary, remedy).about(name, 0)
         }
         CaptureProblem::Identity { capture, table } => {
-            let (shown, table) = (plain(capture, 80), plain(table, 120));
+            let (shown, table) = (one_line(capture, 80), one_line(table, 120));
             let summary = format!(
                 "{table} of capture {shown} has no replica identity: its UPDATE and DELETE fail."
             );
@@ -58,7 +58,7 @@ fn problem(problem: &CaptureProblem) -> Finding {
             Finding::new(Kind::CaptureLimit, summary, remedy)
         }
         CaptureProblem::Unsynchronized(name) => {
-            let shown = plain(name, 80);
+            let shown = one_line(name, 80);
             let summary =
                 format!("A failover causes a gap in capture {shown}: its slot does not fail over.");
             let remedy = "Set failover = true, pause the capture, and run 'posthaste capture \
@@ -78,7 +78,7 @@ fn problem(problem: &CaptureProblem) -> Finding {
             Finding::new(Kind::CaptureFailover, summary, remedy)
         }
         CaptureProblem::StandbyMissing(slot) => {
-            let shown = plain(slot, 80);
+            let shown = one_line(slot, 80);
             let summary = format!(
                 "Captures are waiting: no standby uses slot {shown} of synchronized_standby_slots."
             );
@@ -88,24 +88,24 @@ fn problem(problem: &CaptureProblem) -> Finding {
     }
 }
 
-fn state(capture: &Overview) -> Option<Finding> {
-    let name = plain(&capture.name, 80);
+fn state_finding(capture: &Overview) -> Option<Finding> {
+    let name = one_line(&capture.name, 80);
     let waiting = capture.unconfirmed_bytes.unwrap_or(0);
     let is_paused = capture.paused_at.is_some();
     let found = if let Some(reason) = &capture.stopped {
-        let summary = format!("Capture {name} has stopped: {}.", plain(reason, 400));
+        let summary = format!("Capture {name} has stopped: {}.", one_line(reason, 400));
         let remedy = "Follow the remedy that the error gives. Until then the server retains its \
                       log, or changes are lost.";
         Finding::new(Kind::CaptureStopped, summary, remedy)
     } else if capture.is_missing || capture.wal_status == "lost" {
         let summary = format!(
             "Capture {name}: its slot {} is lost.",
-            plain(&capture.slot, 80)
+            one_line(&capture.slot, 80)
         );
         let remedy = "Run 'posthaste capture begin' with its name, and transfer what changed \
                       meanwhile.";
         Finding::new(Kind::CaptureStopped, summary, remedy)
-    } else if is_paused && waiting <= BEHIND {
+    } else if is_paused && waiting <= MIN_LAG_BYTES {
         let retained = bytes(capture.retained_bytes.unwrap_or(waiting));
         let summary = format!(
             "Capture {name} is paused, and the server retains {retained} of its \
@@ -113,14 +113,14 @@ fn state(capture: &Overview) -> Option<Finding> {
         );
         let remedy = "Run 'posthaste capture resume' with its name.";
         Finding::new(Kind::CapturePaused, summary, remedy)
-    } else if !capture.is_active && !is_paused && waiting > KEPT {
+    } else if !capture.is_active && !is_paused && waiting > MIN_RETAINED_BYTES {
         let retained = bytes(capture.retained_bytes.unwrap_or(waiting));
         let summary =
             format!("Capture {name} is not running, and the server retains {retained} of its log.");
         let remedy = "Start it: 'posthaste capture run' or 'posthaste up'. If you do not need it, \
                       run 'posthaste capture remove'.";
         Finding::new(Kind::CaptureNotRunning, summary, remedy)
-    } else if waiting > BEHIND {
+    } else if waiting > MIN_LAG_BYTES {
         let (waiting, is_paused) = (
             bytes(waiting),
             if is_paused { ", which is paused" } else { "" },
@@ -137,8 +137,8 @@ fn state(capture: &Overview) -> Option<Finding> {
     Some(found.about(&capture.name, 0))
 }
 
-fn path(capture: &Overview, now: Timestamp) -> Option<Finding> {
-    let name = plain(&capture.name, 80);
+fn path_finding(capture: &Overview, now: Timestamp) -> Option<Finding> {
+    let name = one_line(&capture.name, 80);
     let path = capture.path.as_deref()?;
     let since = capture.indirect_since?;
     let spills = now.duration_since(since);
@@ -151,13 +151,13 @@ fn path(capture: &Overview, now: Timestamp) -> Option<Finding> {
         );
         let remedy = "Check the route's destination and its relay, or raise spill_most.";
         Finding::new(Kind::CaptureFull, summary, remedy)
-    } else if path == "waiting" && spills > WAITS {
-        let problem = plain(capture.path_problem.as_deref().unwrap_or("no answer"), 300);
+    } else if path == "waiting" && spills > MIN_WAITING_TIME {
+        let problem = one_line(capture.path_problem.as_deref().unwrap_or("no answer"), 300);
         let summary = format!("Capture {name} waits, its destination takes nothing: {problem}.");
         let remedy = "Check the route's destination. Events wait in the server's log, and become \
                       jobs of the route later.";
         Finding::new(Kind::CaptureWaiting, summary, remedy).since(since)
-    } else if spills > SPILLS {
+    } else if spills > MIN_SPILLING_TIME {
         let minutes = spills.as_mins();
         let summary = format!("Capture {name} has not sent directly for {minutes} minutes.");
         let remedy = "Check the route's destination, and whether its relay runs and keeps up.";
@@ -168,21 +168,21 @@ fn path(capture: &Overview, now: Timestamp) -> Option<Finding> {
     Some(found.about(&capture.name, 0))
 }
 
-fn copy(capture: &Overview) -> Option<Finding> {
-    let problem = plain(capture.copy_problem.as_deref()?, 300);
-    let name = plain(&capture.name, 80);
+fn copy_finding(capture: &Overview) -> Option<Finding> {
+    let problem = one_line(capture.copy_problem.as_deref()?, 300);
+    let name = one_line(&capture.name, 80);
     let summary = format!("Capture {name}: a copy failed: {problem}.");
     let remedy = "Run 'posthaste capture copy' with its name, the table and --cancel, fix the \
                   cause, and start the copy again.";
     Some(Finding::new(Kind::CaptureCopy, summary, remedy).about(&capture.name, 0))
 }
 
-fn gap(capture: &Overview) -> Option<Finding> {
+fn gap_finding(capture: &Overview) -> Option<Finding> {
     if capture.gaps == 0 {
         return None;
     }
-    let name = plain(&capture.name, 80);
-    let gaps = counted(capture.gaps, "gap", "gaps");
+    let name = one_line(&capture.name, 80);
+    let gaps = pluralize(capture.gaps, "gap", "gaps");
     let summary = format!("Capture {name} has {gaps} in its captured changes.");
     let remedy = "Run 'posthaste capture gaps', transfer what is missing, and accept the gap \
                   there.";

@@ -3,7 +3,7 @@
 use posthaste_relay::{RelayReport, RelayState};
 
 use crate::finding::{Finding, Kind};
-use crate::format::{age, counted, plain, seconds};
+use crate::format::{age, pluralize, one_line, seconds_between};
 use crate::snapshot::{Snapshot, failing_since, relay_name};
 use crate::thresholds::Thresholds;
 
@@ -23,14 +23,14 @@ fn finding(snapshot: &Snapshot, thresholds: &Thresholds, relay: &RelayReport) ->
     if is_served {
         return None;
     }
-    let (name, queue) = (plain(relay_name(relay), 80), plain(&relay.queue, 80));
-    let sums = snapshot.sums_of(|counter| counter.queue == relay.queue);
+    let (name, queue) = (one_line(relay_name(relay), 80), one_line(&relay.queue, 80));
+    let sums = snapshot.sums_where(|counter| counter.queue == relay.queue);
     let waiting = sums.available + sums.retrying;
-    let jobs = counted(waiting, "job", "jobs");
+    let jobs = pluralize(waiting, "job", "jobs");
     if relay.state == RelayState::Stopped {
-        let oldest = snapshot.oldest(&relay.queue)?;
+        let oldest = snapshot.oldest_waiting(&relay.queue)?;
         // The queue of a relay may also be served by workers.
-        if snapshot.workers_on(&relay.queue, thresholds) > 0 {
+        if snapshot.live_worker_count(&relay.queue, thresholds) > 0 {
             return None;
         }
         let summary = format!("Queue {queue} has no running relay: {jobs} waiting.");
@@ -43,9 +43,9 @@ fn finding(snapshot: &Snapshot, thresholds: &Thresholds, relay: &RelayReport) ->
         );
     }
     let since = failing_since(relay)?;
-    let time = age(seconds(since, snapshot.server.at).max(0.0));
+    let time = age(seconds_between(since, snapshot.server.at).max(0.0));
     let error = relay.status.last_error.as_deref();
-    let error = error.map_or_else(String::new, |error| format!(": {}", plain(error, 160)));
+    let error = error.map_or_else(String::new, |error| format!(": {}", one_line(error, 160)));
     let (kind, summary, remedy) = match relay.state {
         RelayState::Silent => (
             Kind::RelaySilent,

@@ -7,11 +7,11 @@ pub(super) fn findings(checks: &Checks) -> Vec<Finding> {
     let Some(rights) = &checks.rights else {
         return Vec::new();
     };
-    let own = own(&checks.server.role, rights);
-    own.into_iter().chain(outdated(rights)).collect()
+    let own = own_rights_finding(&checks.server.role, rights);
+    own.into_iter().chain(outdated_roles_finding(rights)).collect()
 }
 
-fn own(role: &str, rights: &Rights) -> Option<Finding> {
+fn own_rights_finding(role: &str, rights: &Rights) -> Option<Finding> {
     if !rights.use_schema || !(rights.work || rights.enqueue || rights.observe) {
         return Some(Finding::new(
             Kind::RightsNone,
@@ -46,7 +46,7 @@ fn own(role: &str, rights: &Rights) -> Option<Finding> {
     ))
 }
 
-fn outdated(rights: &Rights) -> Option<Finding> {
+fn outdated_roles_finding(rights: &Rights) -> Option<Finding> {
     let roles = rights.outdated_roles.join(", ");
     (!roles.is_empty()).then(|| {
         Finding::new(

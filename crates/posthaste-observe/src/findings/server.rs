@@ -1,17 +1,17 @@
 //! Findings about the server and its settings.
 
-use crate::checks::{Checks, OLDEST};
+use crate::checks::{Checks, MIN_SERVER_VERSION};
 use crate::facts::Server;
 use crate::finding::{Finding, Kind};
 
 /// Difference of clocks from which it is reported, in milliseconds.
-const CLOCK: i64 = 2_000;
+const MIN_CLOCK_DIFFERENCE_MS: i64 = 2_000;
 /// Usage of the notification queue from which it is reported, in percent.
-const NOTIFICATIONS: i32 = 10;
+const MIN_NOTIFICATION_QUEUE_PERCENT: i32 = 10;
 
 pub(super) fn findings(server: &Server) -> Vec<Finding> {
     let mut found = Vec::new();
-    if server.version_number < OLDEST {
+    if server.version_number < MIN_SERVER_VERSION {
         found.push(Finding::new(
             Kind::ServerVersion,
             format!("The server runs PostgreSQL {}.", server.version),
@@ -37,7 +37,7 @@ pub(super) fn findings(server: &Server) -> Vec<Finding> {
              not be lost.",
         ));
     }
-    if server.notifications >= NOTIFICATIONS {
+    if server.notifications >= MIN_NOTIFICATION_QUEUE_PERCENT {
         found.push(Finding::new(
             Kind::ServerNotifications,
             format!(
@@ -129,7 +129,7 @@ pub(super) fn check_findings(checks: &Checks) -> Vec<Finding> {
             "Connect workers to the server directly.",
         ));
     }
-    if checks.clock_ahead.abs() >= CLOCK {
+    if checks.clock_ahead.abs() >= MIN_CLOCK_DIFFERENCE_MS {
         let seconds = checks.clock_ahead.abs() as f64 / 1_000.0;
         let order = match checks.clock_ahead > 0 {
             true => "ahead of",

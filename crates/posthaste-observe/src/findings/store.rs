@@ -6,18 +6,18 @@ use crate::finding::{Finding, Kind};
 use crate::snapshot::Snapshot;
 
 /// Untruncated segments from which they are reported.
-const SEGMENTS: i64 = 3;
+const MIN_UNTRUNCATED_SEGMENTS: i64 = 3;
 /// Steps of the clock from which they are reported, in seconds.
-const STEPPED_BACK: i64 = 2;
-const STEPPED_AHEAD: i64 = 3_600;
+const MIN_SECONDS_BACK: i64 = 2;
+const MIN_SECONDS_AHEAD: i64 = 3_600;
 
 pub(super) fn findings(snapshot: &Snapshot) -> Vec<Finding> {
     let store = &snapshot.store;
     if store.needs_rebase {
-        return vec![restored()];
+        return vec![restored_store_finding()];
     }
-    let mut found: Vec<Finding> = refused_sites(store).collect();
-    if store.seconds_ahead >= STEPPED_BACK {
+    let mut found: Vec<Finding> = refused_site_findings(store).collect();
+    if store.seconds_ahead >= MIN_SECONDS_BACK {
         found.push(Finding::new(
             Kind::StoreClockBack,
             format!(
@@ -30,7 +30,7 @@ pub(super) fn findings(snapshot: &Snapshot) -> Vec<Finding> {
              and synchronize the clocks of all servers (NTP).",
         ));
     }
-    if store.has_leader && store.seconds_jumped >= STEPPED_AHEAD {
+    if store.has_leader && store.seconds_jumped >= MIN_SECONDS_AHEAD {
         found.push(Finding::new(
             Kind::StoreClockAhead,
             format!(
@@ -42,8 +42,8 @@ pub(super) fn findings(snapshot: &Snapshot) -> Vec<Finding> {
              this ends by itself.",
         ));
     }
-    let segments = snapshot.segments.behind();
-    if segments >= SEGMENTS {
+    let segments = snapshot.segments.untruncated();
+    if segments >= MIN_UNTRUNCATED_SEGMENTS {
         found.push(Finding::new(
             Kind::StoreSegments,
             format!("{segments} segments of the queue cannot be truncated, and disk usage grows."),
@@ -54,7 +54,7 @@ pub(super) fn findings(snapshot: &Snapshot) -> Vec<Finding> {
     found
 }
 
-pub(super) fn restored() -> Finding {
+pub(super) fn restored_store_finding() -> Finding {
     Finding::new(
         Kind::StoreRestored,
         "The database was restored, copied, upgraded or loaded, and its jobs were not taken over: \
@@ -63,7 +63,7 @@ pub(super) fn restored() -> Finding {
     )
 }
 
-fn refused_sites(store: &StoreState) -> impl Iterator<Item = Finding> {
+fn refused_site_findings(store: &StoreState) -> impl Iterator<Item = Finding> {
     let owner = store.site.as_deref().unwrap_or("another site");
     store.refused.iter().map(move |site| {
         let summary = format!("A process is waiting: {owner} owns this store, not {site}.");

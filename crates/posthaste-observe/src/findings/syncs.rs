@@ -1,9 +1,9 @@
 //! Findings about synced tables.
 
 use crate::checks::{Checks, UnsyncedTable};
-use crate::facts::Sync;
+use crate::facts::SyncedTable;
 use crate::finding::{Finding, Kind};
-use crate::format::{age, counted, plain};
+use crate::format::{age, pluralize, one_line};
 use crate::snapshot::Snapshot;
 use crate::thresholds::Thresholds;
 
@@ -14,28 +14,28 @@ pub(super) fn findings(snapshot: &Snapshot, thresholds: &Thresholds) -> Vec<Find
         .collect()
 }
 
-fn finding(snapshot: &Snapshot, thresholds: &Thresholds, sync: &Sync) -> Option<Finding> {
-    let name = plain(&sync.name, 80);
+fn finding(snapshot: &Snapshot, thresholds: &Thresholds, sync: &SyncedTable) -> Option<Finding> {
+    let name = one_line(&sync.name, 80);
     let failing = sync.problems().iter().filter(|one| !one.given_up);
     let worst = failing.max_by(|one, other| one.seconds.total_cmp(&other.seconds));
     if let Some(worst) = worst.filter(|one| one.seconds > thresholds.sync_failing.as_secs_f64()) {
         let summary = format!(
             "Sync {name} is failing: {} for {}: {}",
-            counted(worst.jobs, "job fails", "jobs fail"),
+            pluralize(worst.jobs, "job fails", "jobs fail"),
             age(worst.seconds),
-            plain(&worst.reason, 300)
+            one_line(&worst.reason, 300)
         );
         let remedy = "Fix what the error names. The jobs are retried automatically.";
         return Some(
             Finding::new(Kind::SyncFailing, summary, remedy).about(&sync.name, worst.jobs),
         );
     }
-    late(snapshot, thresholds, sync).or_else(|| {
+    late_sync_finding(snapshot, thresholds, sync).or_else(|| {
         let given_up = sync.problems().iter().find(|one| one.given_up)?;
         let summary = format!(
             "Sync {name}: {} given up: {}",
-            counted(given_up.jobs, "job was", "jobs were"),
-            plain(&given_up.reason, 300)
+            pluralize(given_up.jobs, "job was", "jobs were"),
+            one_line(&given_up.reason, 300)
         );
         let remedy = "Run 'posthaste sync audit' to find documents that differ. When the cause is \
                       fixed, run 'posthaste sync reindex' with their --ids, and delete the jobs.";
@@ -43,20 +43,20 @@ fn finding(snapshot: &Snapshot, thresholds: &Thresholds, sync: &Sync) -> Option<
     })
 }
 
-fn late(snapshot: &Snapshot, thresholds: &Thresholds, sync: &Sync) -> Option<Finding> {
-    let name = plain(&sync.name, 80);
+fn late_sync_finding(snapshot: &Snapshot, thresholds: &Thresholds, sync: &SyncedTable) -> Option<Finding> {
+    let name = one_line(&sync.name, 80);
     let queue = posthaste_sync::queue(&sync.name);
     if snapshot.paused_at(&queue).is_some() {
         return None; // reported as a paused queue
     }
-    let oldest = snapshot.oldest(&queue);
+    let oldest = snapshot.oldest_waiting(&queue);
     let lag = sync
         .lag_seconds()
         .into_iter()
         .chain(oldest.map(|one| one.seconds));
     let lag = lag.reduce(f64::max)?;
-    let changes = counted(sync.due, "change", "changes");
-    let is_served = snapshot.workers_on(&queue, thresholds) > 0;
+    let changes = pluralize(sync.due, "change", "changes");
+    let is_served = snapshot.live_worker_count(&queue, thresholds) > 0;
     if !is_served && oldest.is_some() && lag > thresholds.worker_silent.as_secs_f64() {
         let summary = format!(
             "Sync {name} is not running: {changes} waiting, the oldest for {}.",
@@ -78,14 +78,14 @@ fn late(snapshot: &Snapshot, thresholds: &Thresholds, sync: &Sync) -> Option<Fin
 }
 
 pub(super) fn check_findings(checks: &Checks) -> Vec<Finding> {
-    checks.unsynced.iter().map(unsynced).collect()
+    checks.unsynced.iter().map(unsynced_table_finding).collect()
 }
 
 /// Partitions that are named: a table may have thousands.
-const SHOWN: usize = 5;
+const MAX_NAMED_PARTITIONS: usize = 5;
 
-fn unsynced(table: &UnsyncedTable) -> Finding {
-    let name = plain(&table.name, 80);
+fn unsynced_table_finding(table: &UnsyncedTable) -> Finding {
+    let name = one_line(&table.name, 80);
     let finding = match table.is_dropped {
         true => Finding::new(
             Kind::SyncDropped,
@@ -94,8 +94,8 @@ fn unsynced(table: &UnsyncedTable) -> Finding {
              cancel its jobs, and delete the index.",
         ),
         false => {
-            let shown = table.parts[..table.parts.len().min(SHOWN)].join(", ");
-            let more = match table.parts.len().saturating_sub(SHOWN) {
+            let shown = table.parts[..table.parts.len().min(MAX_NAMED_PARTITIONS)].join(", ");
+            let more = match table.parts.len().saturating_sub(MAX_NAMED_PARTITIONS) {
                 0 => String::new(),
                 more => format!(" and {more} more"),
             };

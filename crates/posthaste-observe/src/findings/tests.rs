@@ -7,7 +7,7 @@ use posthaste::{Counter, Oldest};
 use super::*;
 use crate::checks::{Rights, UnsyncedTable};
 use crate::facts::{
-    EndedTransaction, FailingJobs, QueueSettings, Server, StoreState, Sync, Window, Worker,
+    EndedTransaction, FailingJobs, QueueSettings, Server, StoreState, SyncedTable, QueueActivity, Worker,
 };
 use crate::finding::{Kind, grouped};
 
@@ -166,13 +166,13 @@ fn late_and_paused_queues_are_reported_once() {
 fn a_queue_is_failing_from_five_of_ten_failed_attempts() {
     let fails = |failed, completed| {
         found(move |store| {
-            store.windows.push(Window {
+            store.windows.push(QueueActivity {
                 queue: "mail".into(),
                 seconds: 600.0,
                 failed,
                 completed,
                 error: Some("HTTP status 500".into()),
-                ..Window::default()
+                ..QueueActivity::default()
             });
         })
     };
@@ -183,10 +183,10 @@ fn a_queue_is_failing_from_five_of_ten_failed_attempts() {
 
 #[test]
 fn sync_findings_suggest_the_sync_command_instead_of_a_worker() {
-    let sync = || Sync {
+    let sync = || SyncedTable {
         name: "page".into(),
         due: 7,
-        ..Sync::default()
+        ..SyncedTable::default()
     };
     let waiting = |workers: Vec<Worker>, seconds| {
         found(move |store| {
@@ -216,14 +216,14 @@ fn a_failing_sync_is_reported_after_a_minute() {
                 seconds,
                 given_up,
             };
-            store.syncs.push(Sync {
+            store.syncs.push(SyncedTable {
                 name: "page".into(),
                 behind: Some(posthaste_sync::Behind {
                     due: 7,
                     seconds: Some(seconds),
                     problems: vec![problem],
                 }),
-                ..Sync::default()
+                ..SyncedTable::default()
             });
         })
     };

@@ -4,13 +4,13 @@ use posthaste::{Holder, HolderKind};
 
 use crate::checks::Checks;
 use crate::finding::{Finding, Kind};
-use crate::format::{age, counted, plain, time};
+use crate::format::{age, pluralize, one_line, time};
 use crate::holders::{holder_detail, holder_name};
 use crate::snapshot::Snapshot;
 use crate::thresholds::Thresholds;
 
 /// Transactions that readers on a replica may hold back without being reported.
-const FAR: i64 = 10_000;
+const MAX_REPLICA_TRANSACTIONS: i64 = 10_000;
 
 pub(super) fn findings(holders: &[Holder], thresholds: &Thresholds) -> Vec<Finding> {
     holders
@@ -20,7 +20,7 @@ pub(super) fn findings(holders: &[Holder], thresholds: &Thresholds) -> Vec<Findi
 }
 
 /// Describes for how long; `None`: it began before the clock stepped back.
-fn lasts(seconds: Option<f64>) -> String {
+fn duration_phrase(seconds: Option<f64>) -> String {
     match seconds {
         Some(seconds) => format!("for {}", age(seconds)),
         None => "since before the clock stepped back".to_owned(),
@@ -28,8 +28,8 @@ fn lasts(seconds: Option<f64>) -> String {
 }
 
 fn finding(holder: &Holder, thresholds: &Thresholds) -> Option<Finding> {
-    let name = plain(&holder_name(holder), 120);
-    let detail = plain(&holder_detail(holder), 160);
+    let name = one_line(&holder_name(holder), 120);
+    let detail = one_line(&holder_detail(holder), 160);
     let limit = thresholds.long_transaction.as_secs_f64();
     let is_long = holder.seconds.is_none_or(|seconds| seconds >= limit);
     let ago = match holder.seconds {
@@ -43,7 +43,7 @@ fn finding(holder: &Holder, thresholds: &Thresholds) -> Option<Finding> {
             "Start its reader. If it is not needed, run SELECT pg_drop_replication_slot with its \
              name.",
         ),
-        HolderKind::Replica if holder.transactions > Some(FAR) => Finding::new(
+        HolderKind::Replica if holder.transactions > Some(MAX_REPLICA_TRANSACTIONS) => Finding::new(
             Kind::TransactionReplica,
             format!(
                 "Vacuum is held back for more than 10,000 transactions by {name} \
@@ -63,7 +63,7 @@ fn finding(holder: &Holder, thresholds: &Thresholds) -> Option<Finding> {
             format!(
                 "A transaction has been open {}: {name} ({detail}). posthaste is not affected; \
                  VACUUM cannot remove rows of your tables that died since.",
-                lasts(holder.seconds)
+                duration_phrase(holder.seconds)
             ),
             format!(
                 "End it if it is not needed: SELECT pg_terminate_backend({}). \
@@ -77,10 +77,10 @@ fn finding(holder: &Holder, thresholds: &Thresholds) -> Option<Finding> {
 }
 
 /// Returns one finding for all sessions that txwatch ended in the last hour.
-pub(super) fn ended(snapshot: &Snapshot) -> Option<Finding> {
-    let last = snapshot.recently_ended().next()?;
+pub(super) fn ended_transactions_finding(snapshot: &Snapshot) -> Option<Finding> {
+    let last = snapshot.recently_ended_transactions().next()?;
     let count = |action, is_done: bool| {
-        let ended = snapshot.recently_ended();
+        let ended = snapshot.recently_ended_transactions();
         let ended = ended.filter(|one| one.action == action && (one.result == "done") == is_done);
         ended.count() as i64
     };
@@ -100,19 +100,19 @@ pub(super) fn ended(snapshot: &Snapshot) -> Option<Finding> {
     ];
     let parts = parts.into_iter().filter(|(number, ..)| *number > 0);
     let parts: Vec<String> = parts
-        .map(|(number, one, many)| counted(number, one, many))
+        .map(|(number, one, many)| pluralize(number, one, many))
         .collect();
     let summary = format!(
         "txwatch in the last hour: {}; the last at {} on {}: session {} of {} ({}), by rule {}, \
          {}.",
         parts.join(", "),
         time(last.at, snapshot.server.at),
-        plain(&last.server, 80),
+        one_line(&last.server, 80),
         last.pid.unwrap_or_default(),
-        plain(last.role.as_deref().unwrap_or("no role"), 80),
-        plain(last.application.as_deref().unwrap_or("no name"), 80),
+        one_line(last.role.as_deref().unwrap_or("no role"), 80),
+        one_line(last.application.as_deref().unwrap_or("no name"), 80),
         last.rule,
-        plain(&last.result, 120)
+        one_line(&last.result, 120)
     );
     let remedy = "Shorten these transactions, or exempt them by a rule without ages in [txwatch].";
     Some(Finding::new(Kind::TransactionEnded, summary, remedy).since(last.at))
@@ -120,8 +120,8 @@ pub(super) fn ended(snapshot: &Snapshot) -> Option<Finding> {
 
 pub(super) fn check_findings(checks: &Checks) -> Vec<Finding> {
     let locks = checks.locks.iter().map(|lock| {
-        let name = plain(&lock.session, 120);
-        let lasts = lasts(lock.seconds.map(|seconds| seconds as f64));
+        let name = one_line(&lock.session, 120);
+        let lasts = duration_phrase(lock.seconds.map(|seconds| seconds as f64));
         let summary = format!(
             "A lock on the queue's tables has been held {lasts}: {name}. Their space cannot be \
              freed."

@@ -2,14 +2,14 @@
 
 use crate::facts::Worker;
 use crate::finding::{Finding, Kind};
-use crate::format::{age, counted, plain, seconds, time};
+use crate::format::{age, pluralize, one_line, seconds_between, time};
 use crate::snapshot::Snapshot;
 use crate::thresholds::Thresholds;
 
 pub(super) fn findings(snapshot: &Snapshot, thresholds: &Thresholds) -> Vec<Finding> {
     let mut found = Vec::new();
-    if snapshot.alive_workers(thresholds).next().is_none() {
-        found.extend(none(snapshot));
+    if snapshot.live_workers(thresholds).next().is_none() {
+        found.extend(no_worker_finding(snapshot));
     } else if !snapshot.store.has_leader {
         found.push(Finding::new(
             Kind::WorkerNoLeader,
@@ -20,10 +20,10 @@ pub(super) fn findings(snapshot: &Snapshot, thresholds: &Thresholds) -> Vec<Find
     }
     for worker in &snapshot.workers {
         if worker.is_alive(thresholds) {
-            found.extend(failing(snapshot, worker));
+            found.extend(failing_endpoint_finding(snapshot, worker));
             continue;
         }
-        let (name, id) = (plain(&worker.name, 80), worker.id);
+        let (name, id) = (one_line(&worker.name, 80), worker.id);
         let summary = match worker.silent < 0.0 {
             false => format!(
                 "Worker {name} ({id}) has been silent for {}.",
@@ -42,17 +42,17 @@ pub(super) fn findings(snapshot: &Snapshot, thresholds: &Thresholds) -> Vec<Find
 
 /// Returns `None` if no job waits for the endpoint, because only a job shows that it accepts jobs
 /// again.
-fn failing(snapshot: &Snapshot, worker: &Worker) -> Option<Finding> {
+fn failing_endpoint_finding(snapshot: &Snapshot, worker: &Worker) -> Option<Finding> {
     let since = worker.failing_since?;
-    let sums = snapshot.sums_of(|counter| worker.serves(&counter.queue));
+    let sums = snapshot.sums_where(|counter| worker.serves(&counter.queue));
     let waiting = sums.available + sums.blocked + sums.scheduled + sums.retrying + sums.running;
     if waiting == 0 {
         return None;
     }
-    let (name, id) = (plain(&worker.name, 80), worker.id);
-    let time = age(seconds(since, snapshot.server.at).max(0.0));
-    let jobs = counted(waiting, "job", "jobs");
-    let error = plain(worker.last_error.as_deref().unwrap_or_default(), 160);
+    let (name, id) = (one_line(&worker.name, 80), worker.id);
+    let time = age(seconds_between(since, snapshot.server.at).max(0.0));
+    let jobs = pluralize(waiting, "job", "jobs");
+    let error = one_line(worker.last_error.as_deref().unwrap_or_default(), 160);
     let summary = format!(
         "An HTTP endpoint of worker {name} ({id}) has accepted no jobs for {time}; {jobs} \
          waiting: {error}"
@@ -64,11 +64,11 @@ fn failing(snapshot: &Snapshot, worker: &Worker) -> Option<Finding> {
 }
 
 /// Returns `None` if all jobs are those of relays and syncs, which have their own findings.
-fn none(snapshot: &Snapshot) -> Option<Finding> {
+fn no_worker_finding(snapshot: &Snapshot) -> Option<Finding> {
     let is_others = |queue: &str| {
         snapshot.relays_of(queue).next().is_some() || snapshot.sync_of(queue).is_some()
     };
-    let sums = snapshot.by_queue();
+    let sums = snapshot.sums_by_queue();
     let pending = sums.iter().filter(|(_, sums)| sums.pending() > 0);
     let (others, ours): (Vec<_>, Vec<_>) = pending.partition(|(queue, _)| is_others(queue));
     if ours.is_empty() {
@@ -82,17 +82,17 @@ fn none(snapshot: &Snapshot) -> Option<Finding> {
         });
     }
     let jobs: i64 = ours.iter().map(|(_, sums)| sums.pending()).sum();
-    let since = ours.iter().filter_map(|(queue, _)| snapshot.oldest(queue));
+    let since = ours.iter().filter_map(|(queue, _)| snapshot.oldest_waiting(queue));
     let since = since.map(|oldest| oldest.since).min();
     let oldest = since.map(|since| time(since, snapshot.server.at));
     let oldest = oldest.map_or_else(String::new, |since| format!(", the oldest since {since}"));
     let queues = match ours.len() {
-        1 => format!("queue {}", plain(ours[0].0, 80)),
+        1 => format!("queue {}", one_line(ours[0].0, 80)),
         many => format!("{many} queues"),
     };
     let summary = format!(
         "No worker is running: {} waiting in {queues}{oldest}.",
-        counted(jobs, "job", "jobs")
+        pluralize(jobs, "job", "jobs")
     );
     let mut finding = Finding::new(
         Kind::WorkerNone,

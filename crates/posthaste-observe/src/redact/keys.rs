@@ -6,21 +6,21 @@ use super::text;
 
 /// The keys that are secret.
 #[derive(Clone, Debug)]
-pub struct Secrets {
+pub struct SecretKeys {
     parts: Vec<String>,
     words: Vec<String>,
 }
 
-impl Default for Secrets {
+impl Default for SecretKeys {
     fn default() -> Self {
-        Self::new(&Self::PARTS[..], &Self::WORDS[..])
+        Self::new(&Self::DEFAULT_PARTS[..], &Self::DEFAULT_WORDS[..])
     }
 }
 
-impl Secrets {
+impl SecretKeys {
     /// Default parts: a key that contains one is secret. Case, `_`, `-`, `.` and spaces make no
     /// difference.
-    pub const PARTS: [&str; 19] = [
+    pub const DEFAULT_PARTS: [&str; 19] = [
         "password",
         "passwd",
         "passphrase",
@@ -44,12 +44,12 @@ impl Secrets {
 
     /// Default words: a key is secret if one of its words is in this list, as in `userPin` or
     /// `auth-header`. Parts of other words do not count: `author`, `shipping`.
-    pub const WORDS: [&str; 8] = ["pwd", "pass", "auth", "cvv", "otp", "pin", "jwt", "iban"];
+    pub const DEFAULT_WORDS: [&str; 8] = ["pwd", "pass", "auth", "cvv", "otp", "pin", "jwt", "iban"];
 
     /// Selects keys that contain one of these parts or have one of these words.
     pub fn new<S: AsRef<str>>(parts: &[S], words: &[S]) -> Self {
         let normal = |all: &[S]| -> Vec<String> {
-            let all = all.iter().map(|one| normalized(one.as_ref()));
+            let all = all.iter().map(|one| normalize_key(one.as_ref()));
             all.filter(|one| !one.is_empty()).collect()
         };
         Self {
@@ -60,9 +60,9 @@ impl Secrets {
 
     /// Returns whether the value of this key is secret.
     pub fn contain(&self, key: &str) -> bool {
-        let whole = normalized(key);
+        let whole = normalize_key(key);
         self.parts.iter().any(|part| whole.contains(part))
-            || words(key)
+            || split_words(key)
                 .iter()
                 .any(|word| self.words.iter().any(|one| one == word))
     }
@@ -70,18 +70,18 @@ impl Secrets {
     /// Replaces secrets in a text by `***`: `password=…`, `"password": "…"`, `?token=…`,
     /// `Authorization: Bearer …`, `scheme://user:…@host`.
     pub fn hide<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        text::hide(text, |key| self.contain(key))
+        text::hide_secrets(text, |key| self.contain(key))
     }
 }
 
 /// Removes separators and lowercases a key.
-fn normalized(key: &str) -> String {
+fn normalize_key(key: &str) -> String {
     let letters = key.chars().filter(|one| !"_-. ".contains(*one));
     letters.flat_map(char::to_lowercase).collect()
 }
 
 /// Returns the words of a key in lower case: `userPIN2` has `user` and `pin`.
-fn words(key: &str) -> Vec<String> {
+fn split_words(key: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut before = ' ';
     let mut letters = key.chars().peekable();
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn short_words_are_secret_only_as_whole_words() {
-        let secrets = Secrets::default();
+        let secrets = SecretKeys::default();
         for key in [
             "pin",
             "userPIN",
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn configured_parts_are_secret_within_words() {
-        let secrets = Secrets::new(&["pin", "-"], &[]);
+        let secrets = SecretKeys::new(&["pin", "-"], &[]);
         assert!(secrets.contain("shipping") && !secrets.contain("iban"));
     }
 }

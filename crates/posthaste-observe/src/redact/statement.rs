@@ -1,7 +1,7 @@
 //! Hides literals in SQL statements.
 
 /// Characters of a statement that are shown.
-const LONGEST: usize = 200;
+const MAX_CHARS: usize = 200;
 
 /// Returns at most 200 characters of a statement on one line, without comments and with `?` in
 /// place of each literal. If a literal is not closed, nothing after its beginning is shown.
@@ -9,7 +9,7 @@ pub fn statement(statement: &str) -> String {
     let mut shown = String::new();
     let mut rest = statement;
     while let Some(letter) = rest.chars().next() {
-        if shown.chars().count() > LONGEST {
+        if shown.chars().count() > MAX_CHARS {
             break;
         }
         let before = shown.chars().next_back();
@@ -18,7 +18,7 @@ pub fn statement(statement: &str) -> String {
                 // E'', B'', X'' and U&'' are literals; their prefix has already been shown.
                 let escapes = matches!(before, Some('e' | 'E'));
                 shown.push('?');
-                after_quoted(&rest[1..], escapes)
+                skip_quoted(&rest[1..], escapes)
             }
             '"' => {
                 let end = rest[1..].find('"').map_or(rest.len(), |at| at + 2);
@@ -54,7 +54,7 @@ pub fn statement(statement: &str) -> String {
             }
         };
     }
-    match shown.char_indices().nth(LONGEST) {
+    match shown.char_indices().nth(MAX_CHARS) {
         Some((end, _)) => format!("{}…", &shown[..end]),
         None => shown.trim_end().to_owned(),
     }
@@ -66,7 +66,7 @@ fn belongs_to_name(letter: char) -> bool {
     letter.is_alphanumeric() || letter == '_' || letter == '$'
 }
 
-fn after_quoted(rest: &str, escapes: bool) -> &str {
+fn skip_quoted(rest: &str, escapes: bool) -> &str {
     let mut letters = rest.char_indices().peekable();
     while let Some((at, letter)) = letters.next() {
         match letter {

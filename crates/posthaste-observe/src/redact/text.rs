@@ -5,10 +5,10 @@ use std::borrow::Cow;
 use super::address::address_passwords;
 
 /// Replacement for a secret.
-const HIDDEN: &str = "***";
+const REPLACEMENT: &str = "***";
 /// Endings of keys that have a value after a colon. Other names before a colon may be part of a
 /// sentence ("unexpected token: }").
-const BEFORE_COLON: [&str; 16] = [
+const KEYS_BEFORE_COLON: [&str; 16] = [
     "password",
     "passwd",
     "passphrase",
@@ -26,13 +26,13 @@ const BEFORE_COLON: [&str; 16] = [
     "cvc",
     "iban",
 ];
-const SCHEMES: [&str; 4] = ["bearer", "basic", "digest", "token"];
+const AUTH_SCHEMES: [&str; 4] = ["bearer", "basic", "digest", "token"];
 /// Lengths from which a word after `Bearer` is a secret, without and with a digit.
-const LONG: usize = 20;
-const SHORT: usize = 8;
+const MIN_SECRET_LENGTH: usize = 20;
+const MIN_SECRET_LENGTH_WITH_DIGIT: usize = 8;
 
 /// Replaces the values of secret keys and the passwords in addresses by `***`.
-pub(super) fn hide(text: &str, is_secret: impl Fn(&str) -> bool) -> Cow<'_, str> {
+pub(super) fn hide_secrets(text: &str, is_secret: impl Fn(&str) -> bool) -> Cow<'_, str> {
     let clean = match text.contains("://") {
         true => Cow::Owned(address_passwords(text)),
         false => Cow::Borrowed(text),
@@ -55,7 +55,7 @@ fn hide_values(text: &str, is_secret: impl Fn(&str) -> bool) -> Option<String> {
         let end = rest[at..].find(|one| !is_key_letter(one));
         let end = end.map_or(rest.len(), |length| at + length);
         let (key, after) = (&rest[at..end], &rest[end..]);
-        let value = match separator(key, after) {
+        let value = match separator_length(key, after) {
             Some(gap) if is_secret(key) => Some((gap, value_length(key, &after[gap..]))),
             Some(_) => None,
             None => scheme_value(key, after),
@@ -66,7 +66,7 @@ fn hide_values(text: &str, is_secret: impl Fn(&str) -> bool) -> Option<String> {
             continue;
         };
         shown.push_str(&after[..gap]);
-        shown.push_str(HIDDEN);
+        shown.push_str(REPLACEMENT);
         rest = &after[gap + length..];
         is_changed = true;
     }
@@ -75,7 +75,7 @@ fn hide_values(text: &str, is_secret: impl Fn(&str) -> bool) -> Option<String> {
 }
 
 /// Returns the length of the separator between a key and its value; `None` if no value follows.
-fn separator(key: &str, after: &str) -> Option<usize> {
+fn separator_length(key: &str, after: &str) -> Option<usize> {
     let quote = ["\\\"", "\"", "'"]
         .into_iter()
         .find(|one| after.starts_with(one));
@@ -88,7 +88,7 @@ fn separator(key: &str, after: &str) -> Option<usize> {
             let is_path = value.starts_with(':') || value.starts_with("//");
             let key: String = key.chars().filter(|one| !"_-.".contains(*one)).collect();
             let key = key.to_ascii_lowercase();
-            let has_value = quote.is_some() || BEFORE_COLON.iter().any(|end| key.ends_with(end));
+            let has_value = quote.is_some() || KEYS_BEFORE_COLON.iter().any(|end| key.ends_with(end));
             (has_value && !is_path).then_some(value)?
         }
     };
@@ -99,12 +99,12 @@ fn separator(key: &str, after: &str) -> Option<usize> {
 fn value_length(key: &str, text: &str) -> usize {
     for quote in ["\\\"", "\"", "'"] {
         if let Some(inner) = text.strip_prefix(quote) {
-            let end = closing(inner, quote).unwrap_or(inner.len());
+            let end = closing_quote(inner, quote).unwrap_or(inner.len());
             return (2 * quote.len() + end).min(text.len());
         }
     }
     if text.starts_with(['{', '[']) {
-        return bracketed(text);
+        return bracketed_length(text);
     }
     if key.to_ascii_lowercase().ends_with("cookie") {
         return text.find('\n').unwrap_or(text.len());
@@ -113,7 +113,7 @@ fn value_length(key: &str, text: &str) -> usize {
     if ["null", "true", "false"].contains(&&text[..length]) {
         return 0;
     }
-    let is_scheme = SCHEMES.contains(&text[..length].to_ascii_lowercase().as_str());
+    let is_scheme = AUTH_SCHEMES.contains(&text[..length].to_ascii_lowercase().as_str());
     match text[length..].strip_prefix(' ') {
         Some(next) if is_scheme => length + 1 + word_length(next),
         _ => length,
@@ -126,7 +126,7 @@ fn word_length(text: &str) -> usize {
 }
 
 /// Returns where a quoted text ends.
-fn closing(inner: &str, quote: &str) -> Option<usize> {
+fn closing_quote(inner: &str, quote: &str) -> Option<usize> {
     if quote.len() > 1 {
         return inner.find(quote);
     }
@@ -139,7 +139,7 @@ fn closing(inner: &str, quote: &str) -> Option<usize> {
 }
 
 /// Returns the length of an object or a list, up to its closing bracket.
-fn bracketed(text: &str) -> usize {
+fn bracketed_length(text: &str) -> usize {
     let mut deep = 0_usize;
     for (at, letter) in text.char_indices() {
         match letter {
@@ -162,7 +162,7 @@ fn scheme_value(word: &str, after: &str) -> Option<(usize, usize)> {
     let length = value.find(|one: char| !is_key_letter(one) && !"~+/=".contains(one));
     let value = &value[..length.unwrap_or(value.len())];
     let has_digit = value.contains(|one: char| one.is_ascii_digit());
-    let is_long = value.len() >= LONG || value.len() >= SHORT && has_digit;
+    let is_long = value.len() >= MIN_SECRET_LENGTH || value.len() >= MIN_SECRET_LENGTH_WITH_DIGIT && has_digit;
     is_long.then_some((1, value.len()))
 }
 

@@ -10,31 +10,31 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error as PgError, Row, SimpleQueryMessage};
 
-use crate::checks::{CaptureProblem, Checks, Lock, OLDEST, Rights, UnsyncedTable};
+use crate::checks::{CaptureProblem, Checks, TableLock, MIN_SERVER_VERSION, Rights, UnsyncedTable};
 use crate::error::Error;
 use crate::facts::{
-    EndedTransaction, FailedPeriodic, FailingJobs, GivenUp, QueueSettings, Segments, Server,
-    StoreState, Sync, Worker,
+    EndedTransaction, FailedPeriodicJob, FailingJobs, GivenUpJobs, QueueSettings, Segments, Server,
+    StoreState, SyncedTable, Worker,
 };
 use crate::snapshot::Snapshot;
 use crate::sums::Sums;
 use crate::thresholds::Thresholds;
 
 /// The shortest time over which a rate is measured, in seconds.
-const LONG: f64 = 540.0;
+const MIN_RATE_SECONDS: f64 = 540.0;
 
 impl Snapshot {
     /// Reads everything except the lag of indexes, in a number of statements that does not depend
     /// on the number of jobs. The statements are not named, so any pooler works.
     pub async fn read(client: &Client) -> Result<Self, Error> {
-        snapshot(client).await
+        read_snapshot(client).await
     }
 
     /// Reads the lag of indexes. This reads the rows of jobs: limit it by a statement timeout if
     /// many may wait.
     pub async fn read_syncs(&mut self, client: &Client) -> Result<(), Error> {
         let left = |sums: &Sums| sums.pending() + sums.dead + sums.discarded + sums.expired;
-        let sums = self.by_queue();
+        let sums = self.sums_by_queue();
         let is_left = |(queue, sums): (&&str, &Sums)| queue.starts_with("sync.") && left(sums) > 0;
         let mut behind = match sums.iter().any(is_left) {
             true => posthaste_sync::behind(client).await?,
@@ -55,16 +55,16 @@ impl Checks {
         second: &Client,
         thresholds: &Thresholds,
     ) -> Result<Self, Error> {
-        let asked = milliseconds(SystemTime::now());
-        let server = server(client).await?;
-        let answered = milliseconds(SystemTime::now());
+        let asked = unix_milliseconds(SystemTime::now());
+        let server = read_server(client).await?;
+        let answered = unix_milliseconds(SystemTime::now());
         let mut checks = Self {
-            clock_ahead: ahead(server.at.as_millisecond(), asked, answered),
+            clock_ahead: clock_offset(server.at.as_millisecond(), asked, answered),
             is_pooled: is_pooled(client, second).await?,
             server,
             ..Self::default()
         };
-        if checks.server.version_number < OLDEST {
+        if checks.server.version_number < MIN_SERVER_VERSION {
             return Ok(checks);
         }
         read_checks(client, thresholds, &mut checks).await?;
@@ -73,34 +73,34 @@ impl Checks {
 }
 
 /// Limit of uncounted jobs that a read counts itself, which takes approximately 20 ms.
-const UNCOUNTED: u32 = 20_000;
+const MAX_UNCOUNTED_JOBS: u32 = 20_000;
 
-async fn snapshot(client: &Client) -> Result<Snapshot, Error> {
+async fn read_snapshot(client: &Client) -> Result<Snapshot, Error> {
     let started = Instant::now();
     let mut jobs = posthaste::Client::new(client);
-    let counters = jobs.counters_within(UNCOUNTED).await?;
+    let counters = jobs.counters_within(MAX_UNCOUNTED_JOBS).await?;
     let mut snapshot = Snapshot {
-        server: server(client).await?,
-        store: one(client, include_str!("state.sql"), state).await?,
-        segments: one(client, include_str!("segments.sql"), segments).await?,
-        queues: all(client, include_str!("queues.sql"), queue).await?,
-        workers: all(client, include_str!("workers.sql"), worker).await?,
+        server: read_server(client).await?,
+        store: query_one(client, include_str!("state.sql"), store_state_from_row).await?,
+        segments: query_one(client, include_str!("segments.sql"), segments_from_row).await?,
+        queues: query_all(client, include_str!("queues.sql"), queue_settings_from_row).await?,
+        workers: query_all(client, include_str!("workers.sql"), worker_from_row).await?,
         relays: posthaste_relay::relays(client).await?,
         captures: posthaste_capture::overviews(client).await?,
-        syncs: all(client, include_str!("syncs.sql"), sync).await?,
+        syncs: query_all(client, include_str!("syncs.sql"), synced_table_from_row).await?,
         holders: posthaste::__private::holders(client).await?,
-        ended: all(client, include_str!("actions.sql"), ended).await?,
-        given_up: all(client, include_str!("given_up.sql"), given_up).await?,
-        periodic: all(client, include_str!("periodic.sql"), periodic).await?,
+        ended: query_all(client, include_str!("actions.sql"), ended_transaction_from_row).await?,
+        given_up: query_all(client, include_str!("given_up.sql"), given_up_jobs_from_row).await?,
+        periodic: query_all(client, include_str!("periodic.sql"), failed_periodic_from_row).await?,
         counters,
         ..Snapshot::default()
     };
     snapshot.windows = windows::read(client, &snapshot).await?;
-    let sampled = snapshot.windows.iter().filter(|one| one.seconds >= LONG);
+    let sampled = snapshot.windows.iter().filter(|one| one.seconds >= MIN_RATE_SECONDS);
     let rates = sampled.map(|one| (one.queue.clone(), one.completed as f64 * 60.0 / one.seconds));
     snapshot.rates = rates.collect();
     if snapshot.counters.jobs.iter().any(|one| one.retrying > 0) {
-        snapshot.failing_jobs = all(client, include_str!("failing_jobs.sql"), failing_jobs).await?;
+        snapshot.failing_jobs = query_all(client, include_str!("failing_jobs.sql"), failing_jobs_from_row).await?;
     }
     count_syncs(&mut snapshot);
     snapshot.hide_secrets();
@@ -129,7 +129,7 @@ fn count_syncs(snapshot: &mut Snapshot) {
     }
 }
 
-async fn all<T>(
+async fn query_all<T>(
     client: &Client,
     sql: &'static str,
     read: impl Fn(&Row) -> Result<T, PgError>,
@@ -139,20 +139,20 @@ async fn all<T>(
     Ok(read?)
 }
 
-async fn one<T>(
+async fn query_one<T>(
     client: &Client,
     sql: &'static str,
     read: impl Fn(&Row) -> Result<T, PgError>,
 ) -> Result<T, Error> {
-    all(client, sql, read)
+    query_all(client, sql, read)
         .await?
         .into_iter()
         .next()
         .ok_or(Error::NoRow)
 }
 
-async fn server(client: &Client) -> Result<Server, Error> {
-    one(client, include_str!("server.sql"), |row| {
+async fn read_server(client: &Client) -> Result<Server, Error> {
+    query_one(client, include_str!("server.sql"), |row| {
         Ok(Server {
             database: row.try_get("database")?,
             version_number: row.try_get("version_number")?,
@@ -174,7 +174,7 @@ async fn server(client: &Client) -> Result<Server, Error> {
     .await
 }
 
-fn state(row: &Row) -> Result<StoreState, PgError> {
+fn store_state_from_row(row: &Row) -> Result<StoreState, PgError> {
     Ok(StoreState {
         needs_rebase: row.try_get("needs_rebase")?,
         site: row.try_get("site")?,
@@ -185,7 +185,7 @@ fn state(row: &Row) -> Result<StoreState, PgError> {
     })
 }
 
-fn segments(row: &Row) -> Result<Segments, PgError> {
+fn segments_from_row(row: &Row) -> Result<Segments, PgError> {
     Ok(Segments {
         live: row.try_get(0)?,
         sealed: row.try_get(1)?,
@@ -194,7 +194,7 @@ fn segments(row: &Row) -> Result<Segments, PgError> {
     })
 }
 
-fn queue(row: &Row) -> Result<QueueSettings, PgError> {
+fn queue_settings_from_row(row: &Row) -> Result<QueueSettings, PgError> {
     Ok(QueueSettings {
         name: row.try_get("name")?,
         paused_at: row.try_get("paused_at")?,
@@ -205,7 +205,7 @@ fn queue(row: &Row) -> Result<QueueSettings, PgError> {
     })
 }
 
-fn worker(row: &Row) -> Result<Worker, PgError> {
+fn worker_from_row(row: &Row) -> Result<Worker, PgError> {
     Ok(Worker {
         id: row.try_get("id")?,
         name: row.try_get("name")?,
@@ -218,16 +218,16 @@ fn worker(row: &Row) -> Result<Worker, PgError> {
     })
 }
 
-fn sync(row: &Row) -> Result<Sync, PgError> {
-    Ok(Sync {
+fn synced_table_from_row(row: &Row) -> Result<SyncedTable, PgError> {
+    Ok(SyncedTable {
         name: row.try_get(0)?,
         table: row.try_get(1)?,
         reindex_paused: row.try_get(2)?,
-        ..Sync::default()
+        ..SyncedTable::default()
     })
 }
 
-fn failing_jobs(row: &Row) -> Result<FailingJobs, PgError> {
+fn failing_jobs_from_row(row: &Row) -> Result<FailingJobs, PgError> {
     Ok(FailingJobs {
         queue: row.try_get("queue")?,
         attempts: row.try_get("attempts")?,
@@ -236,7 +236,7 @@ fn failing_jobs(row: &Row) -> Result<FailingJobs, PgError> {
     })
 }
 
-fn ended(row: &Row) -> Result<EndedTransaction, PgError> {
+fn ended_transaction_from_row(row: &Row) -> Result<EndedTransaction, PgError> {
     Ok(EndedTransaction {
         at: row.try_get("at")?,
         server: row.try_get("server")?,
@@ -250,16 +250,16 @@ fn ended(row: &Row) -> Result<EndedTransaction, PgError> {
     })
 }
 
-fn periodic(row: &Row) -> Result<FailedPeriodic, PgError> {
-    Ok(FailedPeriodic {
+fn failed_periodic_from_row(row: &Row) -> Result<FailedPeriodicJob, PgError> {
+    Ok(FailedPeriodicJob {
         name: row.try_get("name")?,
         error: row.try_get("error")?,
     })
 }
 
-fn given_up(row: &Row) -> Result<GivenUp, PgError> {
+fn given_up_jobs_from_row(row: &Row) -> Result<GivenUpJobs, PgError> {
     let state: &str = row.try_get("state")?;
-    Ok(GivenUp {
+    Ok(GivenUpJobs {
         state: match state {
             "expired" => State::Expired,
             _ => State::Dead,
@@ -274,15 +274,15 @@ fn given_up(row: &Row) -> Result<GivenUp, PgError> {
 /// Returns whether a pooler is in between: without one, two connections have different server
 /// processes and one connection always has the same.
 async fn is_pooled(first: &Client, second: &Client) -> Result<bool, Error> {
-    let before = process(first).await?;
+    let before = backend_pid(first).await?;
     second.batch_execute("BEGIN").await?;
-    let other = process(second).await?;
-    let pooled = other == before || process(first).await? != before;
+    let other = backend_pid(second).await?;
+    let pooled = other == before || backend_pid(first).await? != before;
     second.batch_execute("COMMIT").await?;
     Ok(pooled)
 }
 
-async fn process(client: &Client) -> Result<String, Error> {
+async fn backend_pid(client: &Client) -> Result<String, Error> {
     let answer = client.simple_query(include_str!("pid.sql")).await?;
     let pid = answer.iter().find_map(|message| match message {
         SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
@@ -304,35 +304,35 @@ async fn read_checks(
     let locks = client
         .query_typed(include_str!("locks.sql"), &[(&seconds, Type::FLOAT8)])
         .await?;
-    let locks: Result<Vec<Lock>, _> = locks.iter().map(lock).collect();
+    let locks: Result<Vec<TableLock>, _> = locks.iter().map(table_lock_from_row).collect();
     checks.locks = locks?;
     checks.holders = posthaste::__private::holders(client).await?;
     if checks.schema.is_some() {
         return Ok(());
     }
-    let rights = one(client, include_str!("rights.sql"), rights).await?;
+    let rights = query_one(client, include_str!("rights.sql"), rights_from_row).await?;
     if rights.read_syncs {
-        checks.unsynced = all(client, include_str!("triggers.sql"), unsynced).await?;
+        checks.unsynced = query_all(client, include_str!("triggers.sql"), unsynced_table_from_row).await?;
     }
     checks.rights = Some(rights);
     if checks.can_observe() {
         let read = |row: &Row| Ok((row.try_get("needs_rebase")?, row.try_get("ids_behind")?));
-        let thorough = one(client, include_str!("thorough.sql"), read).await?;
+        let thorough = query_one(client, include_str!("thorough.sql"), read).await?;
         (checks.needs_rebase, checks.ids_behind) = thorough;
-        let problems = all(client, include_str!("captures.sql"), capture_problem).await?;
+        let problems = query_all(client, include_str!("captures.sql"), capture_problem_from_row).await?;
         checks.captures = problems.into_iter().flatten().collect();
     }
     Ok(())
 }
 
-fn lock(row: &Row) -> Result<Lock, PgError> {
-    Ok(Lock {
+fn table_lock_from_row(row: &Row) -> Result<TableLock, PgError> {
+    Ok(TableLock {
         session: row.try_get("name")?,
         seconds: row.try_get("seconds")?,
     })
 }
 
-fn rights(row: &Row) -> Result<Rights, PgError> {
+fn rights_from_row(row: &Row) -> Result<Rights, PgError> {
     Ok(Rights {
         use_schema: row.try_get("may_look")?,
         enqueue: row.try_get("may_enqueue")?,
@@ -344,7 +344,7 @@ fn rights(row: &Row) -> Result<Rights, PgError> {
     })
 }
 
-fn capture_problem(row: &Row) -> Result<Option<CaptureProblem>, PgError> {
+fn capture_problem_from_row(row: &Row) -> Result<Option<CaptureProblem>, PgError> {
     let (problem, capture) = (row.try_get::<_, &str>(0)?, row.try_get(1)?);
     Ok(match problem {
         "publication" => Some(CaptureProblem::Publication(capture)),
@@ -361,7 +361,7 @@ fn capture_problem(row: &Row) -> Result<Option<CaptureProblem>, PgError> {
     })
 }
 
-fn unsynced(row: &Row) -> Result<UnsyncedTable, PgError> {
+fn unsynced_table_from_row(row: &Row) -> Result<UnsyncedTable, PgError> {
     Ok(UnsyncedTable {
         name: row.try_get(0)?,
         is_dropped: row.try_get(1)?,
@@ -371,11 +371,11 @@ fn unsynced(row: &Row) -> Result<UnsyncedTable, PgError> {
 
 /// Returns by how much a clock that was read between these two times is ahead; negative if it is
 /// slow.
-fn ahead(clock: i64, asked: i64, answered: i64) -> i64 {
+fn clock_offset(clock: i64, asked: i64, answered: i64) -> i64 {
     (clock - answered).max(0) + (clock - asked).min(0)
 }
 
-fn milliseconds(time: SystemTime) -> i64 {
+fn unix_milliseconds(time: SystemTime) -> i64 {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
@@ -386,8 +386,8 @@ mod tests {
 
     #[test]
     fn clocks_within_the_round_trip_have_no_offset() {
-        assert_eq!(ahead(15, 10, 20), 0);
-        assert_eq!(ahead(25, 10, 20), 5);
-        assert_eq!(ahead(7, 10, 20), -3);
+        assert_eq!(clock_offset(15, 10, 20), 0);
+        assert_eq!(clock_offset(25, 10, 20), 5);
+        assert_eq!(clock_offset(7, 10, 20), -3);
     }
 }

@@ -4,12 +4,12 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error as PgError};
 
 use crate::error::Error;
-use crate::facts::Window;
+use crate::facts::QueueActivity;
 use crate::snapshot::Snapshot;
 
 /// Reads the activity: the difference between the totals now and those of the oldest sample.
-pub(super) async fn read(client: &Client, snapshot: &Snapshot) -> Result<Vec<Window>, Error> {
-    let sums = snapshot.by_queue();
+pub(super) async fn read(client: &Client, snapshot: &Snapshot) -> Result<Vec<QueueActivity>, Error> {
+    let sums = snapshot.sums_by_queue();
     let rows = client.query_typed(include_str!("window.sql"), &[]);
     let mut windows = Vec::new();
     for row in rows.await? {
@@ -21,7 +21,7 @@ pub(super) async fn read(client: &Client, snapshot: &Snapshot) -> Result<Vec<Win
             // Totals of a restored store start again.
             Ok((now - row.try_get::<_, i64>(column)?).max(0))
         };
-        windows.push(Window {
+        windows.push(QueueActivity {
             seconds: row.try_get("seconds")?,
             enqueued: since(now.enqueued(), "come")?,
             completed: since(now.done, "done")?,

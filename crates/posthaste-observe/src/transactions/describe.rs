@@ -3,9 +3,9 @@
 use posthaste::HolderKind;
 use serde::Serialize;
 
-use super::plan::{Decision, Seen, Step};
+use super::plan::{Decision, ObservedHolder, Step};
 use crate::finding::Kind;
-use crate::format::{age, counted, plain};
+use crate::format::{age, pluralize, one_line};
 use crate::holders::{holder_detail, holder_name};
 
 /// A transaction that has reached an age of its rule.
@@ -68,7 +68,7 @@ pub enum Outcome {
 
 impl Outcome {
     /// Returns the outcome as it is recorded.
-    pub fn word(&self) -> &str {
+    pub fn as_str(&self) -> &str {
         match self {
             Self::Done => "done",
             Self::Gone => "gone",
@@ -79,7 +79,7 @@ impl Outcome {
 }
 
 /// Describes a transaction.
-pub fn long_transaction(seen: &Seen) -> LongTransaction {
+pub fn describe_transaction(seen: &ObservedHolder) -> LongTransaction {
     let holder = &seen.holder;
     LongTransaction {
         kind: match holder.kind {
@@ -89,7 +89,7 @@ pub fn long_transaction(seen: &Seen) -> LongTransaction {
             _ => Kind::TransactionLong,
         },
         server: seen.server.clone(),
-        text: sentence(seen),
+        text: transaction_sentence(seen),
         pid: holder.pid,
         name: holder.name.clone(),
         role: holder.role.clone(),
@@ -107,11 +107,11 @@ pub fn long_transaction(seen: &Seen) -> LongTransaction {
 }
 
 /// Describes a step and its outcome.
-pub fn action(decision: &Decision<'_>, outcome: &Outcome) -> Action {
+pub fn describe_action(decision: &Decision<'_>, outcome: &Outcome) -> Action {
     let seen = decision.seen;
     Action {
         action: decision.step,
-        outcome: outcome.word().to_owned(),
+        outcome: outcome.as_str().to_owned(),
         rule: decision.rule,
         server: seen.server.clone(),
         pid: seen.holder.pid,
@@ -139,27 +139,27 @@ fn action_sentence(step: Step, outcome: &Outcome, subject: &str) -> String {
 /// Returns the subject of a sentence, such as
 ///
 /// `primary: session 4711 (app, psql, from 10.0.0.5, idle in transaction)`.
-fn subject(seen: &Seen) -> String {
-    let name = plain(&holder_name(&seen.holder), 120);
-    let detail = plain(&holder_detail(&seen.holder), 160);
+fn subject(seen: &ObservedHolder) -> String {
+    let name = one_line(&holder_name(&seen.holder), 120);
+    let detail = one_line(&holder_detail(&seen.holder), 160);
     format!("{}: {name} ({detail})", seen.server)
 }
 
 /// Returns a sentence about a transaction: who it is, since when, and its cost.
-pub fn sentence(seen: &Seen) -> String {
+pub fn transaction_sentence(seen: &ObservedHolder) -> String {
     let holder = &seen.holder;
     let mut text = subject(seen);
     if let Some(seconds) = holder.seconds {
         text.push_str(&format!(" has been open for {}", age(seconds.max(0.0))));
     }
-    for cost in costs(seen) {
+    for cost in cost_sentences(seen) {
         text.push_str("; ");
         text.push_str(&cost);
     }
     text
 }
 
-fn costs(seen: &Seen) -> Vec<String> {
+fn cost_sentences(seen: &ObservedHolder) -> Vec<String> {
     let holder = &seen.holder;
     let mut costs = Vec::new();
     match (holder.transactions, seen.has_feedback) {
@@ -168,7 +168,7 @@ fn costs(seen: &Seen) -> Vec<String> {
              for it"
                 .to_owned(),
         ),
-        (Some(transactions), _) => costs.push(kept_rows(transactions, seen.is_oldest)),
+        (Some(transactions), _) => costs.push(retained_rows_sentence(transactions, seen.is_oldest)),
         (None, _) if holder.kind == HolderKind::Session => costs.push(
             "it retains no rows: it has no snapshot between statements and has written nothing"
                 .to_owned(),
@@ -180,18 +180,18 @@ fn costs(seen: &Seen) -> Vec<String> {
     } else if seen.queue_tables > 0 {
         costs.push(format!(
             "it has locks on {} of queues, so their space is retained",
-            counted(seen.queue_tables, "table", "tables")
+            pluralize(seen.queue_tables, "table", "tables")
         ));
     }
     costs
 }
 
-fn kept_rows(transactions: i64, is_oldest: bool) -> String {
+fn retained_rows_sentence(transactions: i64, is_oldest: bool) -> String {
     let died = match transactions {
         0 => "from now on".to_owned(),
         many => format!(
             "within the last {}",
-            counted(many, "transaction", "transactions")
+            pluralize(many, "transaction", "transactions")
         ),
     };
     let oldest = match is_oldest {
@@ -223,9 +223,9 @@ mod tests {
 
     #[test]
     fn the_newest_transaction_holds_back_only_future_dead_rows() {
-        let rows = kept_rows(0, false);
+        let rows = retained_rows_sentence(0, false);
         assert_eq!(rows, "VACUUM cannot remove rows that die from now on");
-        let rows = kept_rows(1, true);
+        let rows = retained_rows_sentence(1, true);
         assert!(
             rows.ends_with("within the last 1 transaction; no other transaction retains more"),
             "{rows}"

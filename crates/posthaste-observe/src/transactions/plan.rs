@@ -23,7 +23,7 @@ pub enum Step {
 
 impl Step {
     /// Returns the step as it is recorded.
-    pub fn name(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Warn => "warn",
             Self::Cancel => "cancel",
@@ -34,7 +34,7 @@ impl Step {
 
 /// A transaction, slot or replica on one server, and its cost.
 #[derive(Clone, Debug)]
-pub struct Seen {
+pub struct ObservedHolder {
     /// `primary`, or the name of a follower.
     pub server: String,
     /// The transaction, slot or replica; its query without literals.
@@ -51,7 +51,7 @@ pub struct Seen {
 
 /// The identity of a transaction over time. A process id may be used again, with another start.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Key {
+pub struct HolderKey {
     /// The server.
     pub server: String,
     /// The process id, for a session.
@@ -66,7 +66,7 @@ pub struct Key {
 #[derive(Clone, Copy, Debug)]
 pub struct Decision<'a> {
     /// The transaction.
-    pub seen: &'a Seen,
+    pub seen: &'a ObservedHolder,
     /// The step.
     pub step: Step,
     /// The rule that decided, 1 for the first.
@@ -77,14 +77,14 @@ pub struct Decision<'a> {
 
 /// Earlier observations and steps. Times are those of a monotonic clock.
 #[derive(Debug, Default)]
-pub struct Past {
-    first_seen: HashMap<Key, Sighting>,
-    steps: HashMap<Key, Step>,
+pub struct StepHistory {
+    first_seen: HashMap<HolderKey, FirstSighting>,
+    steps: HashMap<HolderKey, Step>,
     terminations: Vec<Duration>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Sighting {
+struct FirstSighting {
     at: Duration,
     age: Duration,
 }
@@ -98,10 +98,10 @@ pub struct Plan<'a> {
     pub postponed: usize,
 }
 
-impl Seen {
+impl ObservedHolder {
     /// Returns its identity.
-    pub fn key(&self) -> Key {
-        Key {
+    pub fn key(&self) -> HolderKey {
+        HolderKey {
             server: self.server.clone(),
             pid: self.holder.pid.filter(|_| self.is_session()),
             name: self.holder.name.clone(),
@@ -128,26 +128,26 @@ impl Seen {
     }
 }
 
-impl Past {
+impl StepHistory {
     /// Records a step of this or an earlier process.
-    pub fn taken(&mut self, key: Key, step: Step) {
+    pub fn record_step(&mut self, key: HolderKey, step: Step) {
         let known = self.steps.entry(key).or_insert(step);
         *known = step.max(*known);
     }
 
     /// Returns whether a step was taken.
-    pub fn has_taken(&self, key: &Key) -> bool {
+    pub fn has_step(&self, key: &HolderKey) -> bool {
         self.steps.contains_key(key)
     }
 
     /// Records that a session was terminated at this time.
-    pub fn terminated(&mut self, now: Duration) {
+    pub fn record_termination(&mut self, now: Duration) {
         self.terminations.push(now);
     }
 
     /// Returns the age by the server's clock, limited to the time that passed on this machine since
     /// it was first seen. A clock that jumps ahead makes no transaction older.
-    fn age(&self, one: &Seen, now: Duration) -> Option<Duration> {
+    fn age(&self, one: &ObservedHolder, now: Duration) -> Option<Duration> {
         let age = Duration::try_from_secs_f64(one.holder.seconds?).ok()?;
         let Some(first) = self.first_seen.get(&one.key()) else {
             return Some(age);
@@ -156,15 +156,15 @@ impl Past {
     }
 
     /// Records new transactions, and removes those that have ended on the servers that answered.
-    pub fn observe(&mut self, all: &[Seen], answered: &[String], now: Duration) {
+    pub fn observe(&mut self, all: &[ObservedHolder], answered: &[String], now: Duration) {
         for one in all {
             let age = one.holder.seconds.unwrap_or_default();
             let age = Duration::try_from_secs_f64(age).unwrap_or_default();
-            let sighting = Sighting { at: now, age };
+            let sighting = FirstSighting { at: now, age };
             self.first_seen.entry(one.key()).or_insert(sighting);
         }
-        let there: HashSet<Key> = all.iter().map(Seen::key).collect();
-        let stays = |key: &Key| there.contains(key) || !answered.contains(&key.server);
+        let there: HashSet<HolderKey> = all.iter().map(ObservedHolder::key).collect();
+        let stays = |key: &HolderKey| there.contains(key) || !answered.contains(&key.server);
         self.first_seen.retain(|key, _| stays(key));
         self.steps.retain(|key, _| stays(key));
         let minute = Duration::from_secs(60);
@@ -175,7 +175,7 @@ impl Past {
 
 /// Returns the step that is due for each transaction. Each gets at most one step, and a later one
 /// only after a milder one.
-pub fn plan<'a>(all: &'a [Seen], policy: &Policy, past: &Past, now: Duration) -> Plan<'a> {
+pub fn plan_steps<'a>(all: &'a [ObservedHolder], policy: &Policy, past: &StepHistory, now: Duration) -> Plan<'a> {
     let mut room = policy
         .terminations_per_minute
         .saturating_sub(past.terminations.len());
@@ -187,10 +187,10 @@ pub fn plan<'a>(all: &'a [Seen], policy: &Policy, past: &Past, now: Duration) ->
         let Some((number, rule)) = policy.rule_for(&one.holder) else {
             continue;
         };
-        let Some(age) = past.age(one, now).or_else(|| ageless(one)) else {
+        let Some(age) = past.age(one, now).or_else(|| age_of_abandoned_slot(one)) else {
             continue;
         };
-        let Some(step) = due(one, rule, age, past.steps.get(&one.key()).copied()) else {
+        let Some(step) = due_step(one, rule, age, past.steps.get(&one.key()).copied()) else {
             continue;
         };
         if step == Step::Terminate {
@@ -212,13 +212,13 @@ pub fn plan<'a>(all: &'a [Seen], policy: &Policy, past: &Past, now: Duration) ->
 
 /// Returns the largest age for a slot that holds rows and has no reader. PostgreSQL does not record
 /// since when a slot or a replica holds rows, so holding them is enough for a warning.
-fn ageless(one: &Seen) -> Option<Duration> {
+fn age_of_abandoned_slot(one: &ObservedHolder) -> Option<Duration> {
     let holder = &one.holder;
     let is_abandoned = holder.kind == HolderKind::Slot && !holder.is_read;
     (is_abandoned && holder.transactions.is_some()).then_some(Duration::MAX)
 }
 
-fn due(one: &Seen, rule: &Rule, age: Duration, taken: Option<Step>) -> Option<Step> {
+fn due_step(one: &ObservedHolder, rule: &Rule, age: Duration, taken: Option<Step>) -> Option<Step> {
     let may_act = one.may_be_acted_on(rule);
     // Between two statements there is nothing to cancel.
     let is_active = one.holder.state.as_deref() == Some("active");

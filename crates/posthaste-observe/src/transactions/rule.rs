@@ -36,7 +36,7 @@ pub struct Rule {
     client: Option<Pattern>,
     /// The state, such as `active` or `idle in transaction`.
     state: Option<Pattern>,
-    kind: Option<Kind>,
+    kind: Option<RuleKind>,
     /// Also act on transactions that hold back no rows and hold no lock of the queue.
     harmless: bool,
     /// The age at which a warning is logged.
@@ -56,7 +56,7 @@ struct Pattern(String);
 
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Kind {
+enum RuleKind {
     Session,
     Prepared,
     Slot,
@@ -85,7 +85,7 @@ impl Policy {
             return Err("every: must be from 1s to 1h".to_owned());
         }
         for (at, rule) in policy.rule.iter().enumerate() {
-            rule.check()
+            rule.check_age_order()
                 .map_err(|error| format!("rule {}: {error}", at + 1))?;
         }
         Ok(policy.or_warn_after(warn_after))
@@ -105,14 +105,14 @@ impl Policy {
     /// Returns the rule that decides about this transaction, and its number, counted from 1.
     pub fn rule_for(&self, one: &Holder) -> Option<(usize, &Rule)> {
         let mut numbered = self.rule.iter().enumerate();
-        let (at, rule) = numbered.find(|(_, rule)| rule.fits(one))?;
+        let (at, rule) = numbered.find(|(_, rule)| rule.matches(one))?;
         Some((at + 1, rule))
     }
 }
 
 impl Rule {
     /// Checks the order of the ages: an age below the one of a milder step would skip that step.
-    fn check(&self) -> Result<(), String> {
+    fn check_age_order(&self) -> Result<(), String> {
         let ages = [
             ("warn", self.warn),
             ("cancel", self.cancel),
@@ -134,18 +134,18 @@ impl Rule {
         Ok(())
     }
 
-    fn fits(&self, one: &Holder) -> bool {
+    fn matches(&self, one: &Holder) -> bool {
         let fits = |pattern: &Option<Pattern>, text: &Option<String>| {
             pattern
                 .as_ref()
-                .is_none_or(|pattern| pattern.fits(text.as_deref().unwrap_or_default()))
+                .is_none_or(|pattern| pattern.matches(text.as_deref().unwrap_or_default()))
         };
         fits(&self.user, &one.role)
             && fits(&self.database, &one.database)
             && fits(&self.application, &one.application)
             && fits(&self.client, &one.address)
             && fits(&self.state, &one.state)
-            && self.kind.is_none_or(|kind| kind.is(one.kind))
+            && self.kind.is_none_or(|kind| kind.matches(one.kind))
     }
 
     /// Returns whether the rule names exactly this role. Steps against a superuser require that.
@@ -160,8 +160,8 @@ impl Rule {
     }
 }
 
-impl Kind {
-    fn is(self, kind: HolderKind) -> bool {
+impl RuleKind {
+    fn matches(self, kind: HolderKind) -> bool {
         match self {
             Self::Session => kind == HolderKind::Session,
             Self::Prepared => kind == HolderKind::Prepared,
@@ -172,7 +172,7 @@ impl Kind {
 }
 
 impl Pattern {
-    fn fits(&self, text: &str) -> bool {
+    fn matches(&self, text: &str) -> bool {
         let mut parts = self.0.split('*');
         let first = parts.next().unwrap_or_default();
         let Some(mut rest) = text.strip_prefix(first) else {
@@ -229,7 +229,7 @@ mod tests {
             ("app", "apple", false),
         ] {
             assert_eq!(
-                Pattern(pattern.into()).fits(text),
+                Pattern(pattern.into()).matches(text),
                 fits,
                 "{pattern} on {text}"
             );

@@ -4,7 +4,7 @@ use std::fmt;
 
 use anyhow::{Context as _, anyhow, bail};
 use posthaste_capture::{Copying, TableName, cancel_copy, copies};
-use posthaste_observe::format::counted;
+use posthaste_observe::format::pluralize;
 use posthaste_observe::redact::error_text;
 use serde::Serialize;
 
@@ -50,8 +50,8 @@ impl fmt::Display for Shown {
         if let Some(filter) = &copy.filter {
             write!(f, " where {filter}")?;
         }
-        let (rows, about) = (copy.rows, counted(copy.expected, "row", "rows"));
-        let sent = counted(rows, "row", "rows");
+        let (rows, about) = (copy.rows, pluralize(copy.expected, "row", "rows"));
+        let sent = pluralize(rows, "row", "rows");
         match (copy.ended_at, &copy.problem) {
             (None, None) => write!(f, ": {rows} of about {about}"),
             (None, Some(problem)) => write!(f, ": failed after {sent}: {problem}"),

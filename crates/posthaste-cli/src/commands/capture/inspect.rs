@@ -5,7 +5,7 @@ use std::fmt;
 
 use anyhow::anyhow;
 use posthaste_capture::{Event, Gap, Overview, accept};
-use posthaste_observe::format::{age, counted};
+use posthaste_observe::format::{age, pluralize};
 use posthaste_observe::redact;
 use serde::Serialize;
 
@@ -113,7 +113,7 @@ impl fmt::Display for Shown<Overview> {
             write!(f, ", a copy failed: {problem}")?;
         }
         if *gaps > 0 {
-            let gaps = counted(*gaps, "gap", "gaps");
+            let gaps = pluralize(*gaps, "gap", "gaps");
             write!(f, ", {gaps} ('posthaste capture gaps {name}')")?;
         }
         match stopped.as_ref().or(path_problem.as_ref()) {
@@ -192,7 +192,7 @@ pub(super) async fn gaps(
             code: 3,
             line: format!(
                 "{} not accepted. Use --accept N to accept a gap.",
-                counted(left, "gap is", "gaps are")
+                pluralize(left, "gap is", "gaps are")
             ),
         }
         .into()),

@@ -5,7 +5,7 @@ use std::fmt;
 use anyhow::anyhow;
 use futures_util::future::join_all;
 use posthaste_capture::Until;
-use posthaste_observe::format::counted;
+use posthaste_observe::format::pluralize;
 use serde::Serialize;
 
 use crate::captures::{self, Started, WhichCaptures};
@@ -48,8 +48,8 @@ struct All<'a> {
 impl fmt::Display for Captured {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let did = match self.is_direct {
-            true => format!("{} sent", counted(self.events, "event", "events")),
-            false => format!("{} enqueued", counted(self.events, "job", "jobs")),
+            true => format!("{} sent", pluralize(self.events, "event", "events")),
+            false => format!("{} enqueued", pluralize(self.events, "job", "jobs")),
         };
         write!(f, "{}: {did}", self.capture)?;
         match &self.problem {

@@ -1,6 +1,6 @@
 //! Detects jobs that are in queues without a route.
 
-use posthaste_observe::format::counted;
+use posthaste_observe::format::pluralize;
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
@@ -45,7 +45,7 @@ pub(super) async fn misrouted(client: &Client, routes: &[Fed<'_>]) -> anyhow::Re
 }
 
 fn waiting(jobs: i64) -> String {
-    counted(jobs, "job waits", "jobs wait")
+    pluralize(jobs, "job waits", "jobs wait")
 }
 
 /// Returns for each route whether a pattern of posthaste.route leads to its queue.

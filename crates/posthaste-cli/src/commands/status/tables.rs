@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use posthaste_observe::Sync;
-use posthaste_observe::format::{age, counted};
+use posthaste_observe::SyncedTable;
+use posthaste_observe::format::{age, pluralize};
 use serde::Serialize;
 
 use crate::commands::sync::behind::{self, Problem};
@@ -29,7 +29,7 @@ pub(super) struct SyncRow {
 }
 
 impl SyncRow {
-    pub(super) fn new(sync: &Sync) -> Self {
+    pub(super) fn new(sync: &SyncedTable) -> Self {
         Self {
             sync: sync.name.clone(),
             table: sync.table.clone(),
@@ -71,7 +71,7 @@ impl fmt::Display for Table<'_> {
                 write!(f, " paused")?;
             }
             for one in line.problems.iter().take(behind::SHOWN) {
-                let jobs = counted(one.jobs, "job", "jobs");
+                let jobs = pluralize(one.jobs, "job", "jobs");
                 let (since, reason) = (age(one.seconds), &one.reason);
                 match one.given_up {
                     false => write!(f, "\n  failing for {since}, {jobs}: {reason}")?,

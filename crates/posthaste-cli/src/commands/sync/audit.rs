@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use indicatif::HumanCount;
-use posthaste_observe::format::counted;
+use posthaste_observe::format::pluralize;
 use posthaste_sync::{Access, Audit, Audited, Difference};
 use serde::Serialize;
 use tokio_postgres::Client;
@@ -205,8 +205,8 @@ fn difference_name(difference: Difference) -> &'static str {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let rows = counted(self.rows, "row", "rows");
-        let documents = counted(self.documents, "document", "documents");
+        let rows = pluralize(self.rows, "row", "rows");
+        let documents = pluralize(self.documents, "document", "documents");
         write!(f, "{}: {rows}, {documents}", self.table)?;
         let kinds = [
             (self.missing, "missing"),
@@ -235,7 +235,7 @@ impl fmt::Display for Report {
             write!(f, "\n  {count} not written: {reason}")?;
         }
         for Problem { reason, jobs, .. } in self.problems.iter().take(behind::SHOWN) {
-            let jobs = counted(*jobs, "job", "jobs");
+            let jobs = pluralize(*jobs, "job", "jobs");
             write!(f, "\n  {jobs} not completed: {reason}")?;
         }
         Ok(())

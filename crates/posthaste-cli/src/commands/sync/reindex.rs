@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use posthaste::State;
-use posthaste_observe::format::counted;
+use posthaste_observe::format::pluralize;
 use posthaste_sync::{Reindex, ReindexPlan};
 use serde::Serialize;
 use serde::ser::SerializeStruct as _;
@@ -131,7 +131,7 @@ pub(super) async fn run(
     }
     if cancel {
         let cancelled = cancel_all(&client, &queue).await?;
-        let line = format!("{name}: {} cancelled", counted(cancelled, "job", "jobs"));
+        let line = format!("{name}: {} cancelled", pluralize(cancelled, "job", "jobs"));
         return terminal.result(line, &Cancelled { cancelled });
     }
     if !progress && !arguments.wait && !arguments.which.has_choice() {
@@ -151,7 +151,7 @@ pub(super) async fn run(
             true => "will be compared and written again if the versions differ",
             false => "will be written again",
         };
-        let line = format!("{name}: {} {what}", counted(jobs, "document", "documents"));
+        let line = format!("{name}: {} {what}", pluralize(jobs, "document", "documents"));
         if !arguments.wait {
             return terminal.result(line, &Begun { jobs });
         }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use jiff::Timestamp;
-use posthaste_observe::format::counted;
+use posthaste_observe::format::pluralize;
 use posthaste_sync::SyncStatus;
 use serde::Serialize;
 use tokio_postgres::Client;
@@ -211,12 +211,12 @@ impl Did {
 impl fmt::Display for Did {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (done, written) = (
-            counted(self.done, "job", "jobs"),
-            counted(self.written, "write", "writes"),
+            pluralize(self.done, "job", "jobs"),
+            pluralize(self.written, "write", "writes"),
         );
         write!(f, "{}: {done} completed, {written}", self.table)?;
         if self.failed > 0 {
-            let failed = counted(self.failed, "failure", "failures");
+            let failed = pluralize(self.failed, "failure", "failures");
             write!(f, ", {failed}")?;
         }
         if self.rejected > 0 {

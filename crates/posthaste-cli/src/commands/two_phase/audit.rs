@@ -3,7 +3,7 @@
 use std::fmt;
 
 use posthaste_elastic::two_phase::{Audit, Coordinator};
-use posthaste_observe::format::counted;
+use posthaste_observe::format::pluralize;
 use serde::Serialize;
 
 use crate::failure::Ended;
@@ -48,7 +48,7 @@ impl fmt::Display for Report {
             write!(
                 f,
                 "\n{} without an opening balance: balances not checked",
-                counted(audit.unopened, "document", "documents")
+                pluralize(audit.unopened, "document", "documents")
             )?;
         }
         for document in &audit.not_judged {
@@ -79,7 +79,7 @@ fn judged(audit: &Audit) -> anyhow::Result<()> {
             code: SOMETHING_IS_WRONG,
             line: format!(
                 "{} found.",
-                counted(wrong, "inconsistency was", "inconsistencies were")
+                pluralize(wrong, "inconsistency was", "inconsistencies were")
             ),
         }
         .into());
@@ -88,7 +88,7 @@ fn judged(audit: &Audit) -> anyhow::Result<()> {
         audit.moving == 0,
         "{} not checked because of writes during each read. Run it again when there are fewer \
          writes.",
-        counted(audit.moving, "document was", "documents were")
+        pluralize(audit.moving, "document was", "documents were")
     );
     Ok(())
 }

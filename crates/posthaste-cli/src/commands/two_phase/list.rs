@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use posthaste_elastic::two_phase::{Coordinator, Listed, Record, State, Stuck};
-use posthaste_observe::format::counted;
+use posthaste_observe::format::pluralize;
 use serde::Serialize;
 
 use crate::options::duration;
@@ -75,7 +75,7 @@ impl fmt::Display for StuckRow {
                     f,
                     "{} has been {state} since {since}, {}: ",
                     stuck.id,
-                    counted(attempts, "attempt", "attempts")
+                    pluralize(attempts, "attempt", "attempts")
                 )?;
             }
             Err(why) => write!(f, "{} cannot be read ({why}): ", stuck.id)?,

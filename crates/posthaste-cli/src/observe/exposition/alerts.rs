@@ -14,7 +14,7 @@ pub(crate) fn alerts(snapshot: &Snapshot, found: &[Finding], labels: &mut Labels
 
 fn watched(all: &mut All, snapshot: &Snapshot, labels: &mut Labels) {
     let (mut completed, mut lengths) = (Series::new(), Series::new());
-    for (queue, sums) in snapshot.by_queue() {
+    for (queue, sums) in snapshot.sums_by_queue() {
         let key = vec![("queue", labels.queue(queue))];
         *completed.entry(key.clone()).or_default() += sums.done as f64;
         *lengths.entry(key).or_default() += sums.due() as f64;
@@ -29,7 +29,7 @@ fn watched(all: &mut All, snapshot: &Snapshot, labels: &mut Labels) {
 /// Adds the findings. Each kind has a series without a subject, so that its alerts end.
 fn findings(all: &mut All, found: &[Finding], labels: &mut Labels) {
     let key = |kind: Kind, subject: String| {
-        let (id, level) = (kind.id().to_owned(), kind.level().name().to_owned());
+        let (id, level) = (kind.id().to_owned(), kind.level().as_str().to_owned());
         vec![("id", id), ("level", level), ("subject", subject)]
     };
     let kinds = Kind::ALL.iter();

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use crate::store::Waiting;
-use crate::words;
+use crate::format;
 
 /// Waiting jobs of the key that are shown, and that are counted, at most.
 const SHOWN: usize = 10;
@@ -36,21 +36,21 @@ impl Order {
         let left = next.len().saturating_sub(SHOWN);
         let more = match (left, is_all) {
             (0, true) => None,
-            (_, true) => Some(format!("{} more", words::count(number(left)))),
-            (_, false) => Some(format!("{} more, or others", words::count(number(left)))),
+            (_, true) => Some(format!("{} more", format::count(number(left)))),
+            (_, false) => Some(format!("{} more, or others", format::count(number(left)))),
         };
         Self {
             before: at
                 .filter(|at| *at > 0)
-                .map(|at| words::counted(number(at), "job waits", "jobs wait") + " before it"),
+                .map(|at| format::pluralize(number(at), "job waits", "jobs wait") + " before it"),
             next: next
                 .iter()
                 .take(SHOWN)
                 .map(|one| Successor {
                     id: one.id,
-                    name: words::plain(&one.name, 80),
-                    queue: words::plain(&one.queue, 60),
-                    waits: words::age(words::seconds(one.enqueued_at, now).max(0.0)),
+                    name: format::one_line(&one.name, 80),
+                    queue: format::one_line(&one.queue, 60),
+                    waits: format::age(format::seconds_between(one.enqueued_at, now).max(0.0)),
                 })
                 .collect(),
             more,

@@ -8,7 +8,7 @@ use crate::causes::{Cause, causes};
 use crate::fault::Fault;
 use crate::filter::Filter;
 use crate::store::last_errors;
-use crate::words;
+use crate::format;
 
 /// Jobs that are read at most.
 const MOST_READ: i64 = 5_000;
@@ -48,7 +48,7 @@ pub(super) async fn summary(app: &App, filter: &Filter) -> Result<Summary, Fault
     Ok(Summary {
         rows: shown.map(|cause| row(cause, filter)).collect(),
         more: causes.len().saturating_sub(MOST_SHOWN),
-        read: is_partial.then(|| words::count(MOST_READ)),
+        read: is_partial.then(|| format::count(MOST_READ)),
     })
 }
 
@@ -64,9 +64,9 @@ fn row(cause: &Cause, filter: &Filter) -> CauseRow {
     };
     CauseRow {
         href: address::filtered("/dead", &selected),
-        jobs: words::count(cause.jobs),
-        queue: words::plain(&cause.queue, 60),
-        name: words::plain(&cause.name, 80),
-        error: words::plain(&cause.error, 160),
+        jobs: format::count(cause.jobs),
+        queue: format::one_line(&cause.queue, 60),
+        name: format::one_line(&cause.name, 80),
+        error: format::one_line(&cause.error, 160),
     }
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::{Context as _, anyhow, bail};
 use jiff::Timestamp;
 use posthaste::NewJob;
-use posthaste_observe::format::counted;
+use posthaste_observe::format::pluralize;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio::fs::File;
@@ -99,7 +99,7 @@ pub(super) async fn enqueue(
         let (message, where_now) = (failure::line(&error), resume_hint(plan, jobs, lines));
         bail!("{}. {where_now}.", message.trim_end_matches('.'));
     }
-    let text = format!("enqueued {}", counted(jobs, "job", "jobs"));
+    let text = format!("enqueued {}", pluralize(jobs, "job", "jobs"));
     terminal.result(text, &Enqueued { jobs, lines })
 }
 
