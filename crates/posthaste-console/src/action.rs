@@ -4,14 +4,14 @@ use jiff::Timestamp;
 use posthaste::State as JobState;
 
 use crate::filter::Filter;
-use crate::window::KEPT;
+use crate::window::GIVEN_UP_STATES;
 
-const WAITING: [JobState; 3] = [
+const RETRYABLE_STATES: [JobState; 3] = [
     JobState::Scheduled,
     JobState::Retrying,
     JobState::Quarantined,
 ];
-const LISTED: [JobState; 7] = [
+const CANCELLABLE_STATES: [JobState; 7] = [
     JobState::Available,
     JobState::Running,
     JobState::Scheduled,
@@ -33,7 +33,7 @@ pub(crate) enum Kind {
 impl Kind {
     const ALL: [Self; 4] = [Self::Retry, Self::Cancel, Self::Redrive, Self::Delete];
 
-    pub(crate) fn read(name: &str) -> Option<Self> {
+    pub(crate) fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|one| one.name() == name)
     }
 
@@ -56,7 +56,7 @@ impl Kind {
     }
 
     /// Returns the verb that follows the number of jobs.
-    pub(crate) fn done(self) -> &'static str {
+    pub(crate) fn past_verb(self) -> &'static str {
         match self {
             Self::Retry => "let run",
             Self::Cancel => "cancelled",
@@ -68,14 +68,14 @@ impl Kind {
     /// Returns the states of the jobs that it applies to.
     pub(crate) fn states(self) -> &'static [JobState] {
         match self {
-            Self::Retry => &WAITING,
-            Self::Cancel => &LISTED,
-            Self::Redrive | Self::Delete => &KEPT,
+            Self::Retry => &RETRYABLE_STATES,
+            Self::Cancel => &CANCELLABLE_STATES,
+            Self::Redrive | Self::Delete => &GIVEN_UP_STATES,
         }
     }
 
     /// Returns whether it applies to jobs that were given up.
-    pub(crate) fn is_of_kept(self) -> bool {
+    pub(crate) fn applies_to_given_up(self) -> bool {
         matches!(self, Self::Redrive | Self::Delete)
     }
 }
@@ -92,7 +92,7 @@ pub(crate) enum Progress {
 impl Progress {
     const ALL: [Self; 4] = [Self::Running, Self::Finished, Self::Stopped, Self::Failed];
 
-    pub(crate) fn read(name: &str) -> Option<Self> {
+    pub(crate) fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|one| one.name() == name)
     }
 
@@ -140,11 +140,11 @@ pub(crate) struct Action {
 impl Action {
     /// Returns the filter that selects its jobs.
     pub(crate) fn job_filter(&self) -> Result<Filter, String> {
-        Filter::kept(&self.filter, self.started_at)
+        Filter::parse_stored(&self.filter, self.started_at)
     }
 
     /// Returns its description for a line of the log.
-    pub(crate) fn on(&self) -> String {
+    pub(crate) fn log_description(&self) -> String {
         format!(
             "bulk action {}: filter {}, at most {}",
             self.id, self.filter, self.at_most
@@ -154,7 +154,7 @@ impl Action {
 
 /// The state of an action after one change of its row.
 #[derive(Clone, Debug)]
-pub(crate) struct Moved {
+pub(crate) struct ActionState {
     pub(crate) progress: Progress,
     pub(crate) jobs: i64,
 }

@@ -13,7 +13,7 @@ use crate::token::TokenAuth;
 use crate::two_phase::TwoPhase;
 
 /// Open pages that receive updates at the same time.
-const STREAMS: usize = 500;
+const MAX_STREAMS: usize = 500;
 
 /// The state that all requests share.
 pub(crate) struct App {
@@ -40,7 +40,7 @@ impl App {
             secrets,
             token_auth: TokenAuth::new(&settings.access),
             two_phase: settings.two_phase.clone().map(TwoPhase::new),
-            streams: Arc::new(Semaphore::new(STREAMS)),
+            streams: Arc::new(Semaphore::new(MAX_STREAMS)),
             pool,
             settings,
         }

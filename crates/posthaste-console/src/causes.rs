@@ -7,9 +7,9 @@ use crate::redact::Redactor;
 use crate::store::LastError;
 
 /// The longest cause, in characters, so that it fits into a filter.
-const LONGEST: usize = 300;
+const MAX_CAUSE_CHARS: usize = 300;
 /// The character that matches any text.
-const ANY: char = '#';
+const WILDCARD: char = '#';
 
 /// Jobs of a queue and a name whose last errors have the same cause.
 #[derive(Debug, PartialEq, Eq)]
@@ -21,10 +21,10 @@ pub(crate) struct Cause {
 }
 
 /// Returns the causes of these errors, those with the most jobs first.
-pub(crate) fn causes(errors: Vec<LastError>, secrets: &Redactor) -> Vec<Cause> {
+pub(crate) fn group_by_cause(errors: Vec<LastError>, secrets: &Redactor) -> Vec<Cause> {
     let mut jobs = BTreeMap::<(String, String, String), i64>::new();
     for one in errors {
-        let error = folded(&secrets.error(&one.error));
+        let error = replace_variable_parts(&secrets.redact_error(&one.error));
         *jobs.entry((one.queue, one.name, error)).or_default() += one.jobs;
     }
     let cause = |((queue, name, error), jobs)| Cause {
@@ -38,8 +38,8 @@ pub(crate) fn causes(errors: Vec<LastError>, secrets: &Redactor) -> Vec<Cause> {
     causes
 }
 
-/// Replaces numbers, ids, hidden values and control characters of an error by [`ANY`].
-fn folded(error: &str) -> String {
+/// Replaces numbers, ids, hidden values and control characters of an error by [`WILDCARD`].
+fn replace_variable_parts(error: &str) -> String {
     let mut folded = String::new();
     let mut rest = error;
     while let Some(first) = rest.chars().next() {
@@ -48,13 +48,13 @@ fn folded(error: &str) -> String {
         let (word, after) = rest.split_at(end);
         let differs = |one: char| one.is_numeric() || one == '*' || one.is_control();
         let is_folded = word.contains(differs);
-        if folded.len() + word.len() > LONGEST {
-            folded.push(ANY);
+        if folded.len() + word.len() > MAX_CAUSE_CHARS {
+            folded.push(WILDCARD);
             break;
         }
         match is_folded {
-            true if folded.ends_with(ANY) => {}
-            true => folded.push(ANY),
+            true if folded.ends_with(WILDCARD) => {}
+            true => folded.push(WILDCARD),
             false => folded.push_str(word),
         }
         rest = after;
@@ -88,10 +88,10 @@ mod tests {
             ),
             ("", ""),
         ] {
-            assert_eq!(folded(error), cause);
+            assert_eq!(replace_variable_parts(error), cause);
         }
-        let long = folded(&"\u{90f5} ".repeat(300));
-        assert!(long.len() <= LONGEST + 1 && long.ends_with(ANY), "{long}");
+        let long = replace_variable_parts(&"\u{90f5} ".repeat(300));
+        assert!(long.len() <= MAX_CAUSE_CHARS + 1 && long.ends_with(WILDCARD), "{long}");
     }
 
     #[test]
@@ -109,7 +109,7 @@ mod tests {
             error("send", "row 22 is missing", 2),
             error("poll", "row 3 is missing", 1),
         ];
-        let causes = causes(errors, &secrets);
+        let causes = group_by_cause(errors, &secrets);
         let seen = causes.iter().map(|one| (&*one.name, &*one.error, one.jobs));
         let expected = [
             ("send", "row # is missing", 4),

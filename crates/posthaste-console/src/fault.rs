@@ -28,7 +28,7 @@ impl Fault {
     }
 
     /// Creates the fault of an invalid request.
-    pub(crate) fn bad(what: impl Into<String>) -> Self {
+    pub(crate) fn bad_request(what: impl Into<String>) -> Self {
         Self::new(
             StatusCode::BAD_REQUEST,
             what,

@@ -21,25 +21,25 @@ pub(crate) use relay::RelayLine;
 pub(crate) use worker::WorkerLine;
 
 /// Holders of vacuum that are shown at most.
-const HOLDERS: usize = 200;
+const MAX_HOLDERS: usize = 200;
 
 /// The totals of enqueued and completed jobs at a moment, by queue.
 #[derive(Clone, Debug)]
-pub(crate) struct Past {
+pub(crate) struct PastTotals {
     at: Timestamp,
-    queues: BTreeMap<String, Passed>,
+    queues: BTreeMap<String, QueueTotals>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Passed {
+struct QueueTotals {
     come: i64,
     done: i64,
 }
 
-impl Past {
+impl PastTotals {
     pub(crate) fn new(snapshot: &Snapshot) -> Self {
         let queues = snapshot.sums_by_queue().into_iter().map(|(name, sums)| {
-            let passed = Passed {
+            let passed = QueueTotals {
                 come: sums.enqueued(),
                 done: sums.done,
             };
@@ -51,7 +51,7 @@ impl Past {
         }
     }
 
-    fn of(&self, queue: &str) -> Passed {
+    fn queue_totals(&self, queue: &str) -> QueueTotals {
         self.queues.get(queue).copied().unwrap_or_default()
     }
 }
@@ -110,28 +110,28 @@ impl Figures {
         snapshot: Snapshot,
         actions: Vec<Action>,
         role_may_act: bool,
-        past: &VecDeque<Past>,
+        past: &VecDeque<PastTotals>,
         thresholds: &Thresholds,
     ) -> Self {
         let findings = findings(&snapshot, thresholds);
         let queues: Vec<QueueLine> = snapshot
             .sums_by_queue()
             .into_iter()
-            .map(|(name, sums)| queue::line(&snapshot, past, thresholds, name, sums))
+            .map(|(name, sums)| queue::queue_line(&snapshot, past, thresholds, name, sums))
             .collect();
         let relays = snapshot.relays.iter();
         let workers = snapshot.workers.iter();
         Self {
             sums: snapshot.sums(),
             relays: relays
-                .map(|relay| relay::line(&snapshot, relay, thresholds))
+                .map(|relay| relay::relay_line(&snapshot, relay, thresholds))
                 .collect(),
             workers: workers
-                .map(|worker| worker::line(&snapshot, worker, thresholds))
+                .map(|worker| worker::worker_line(&snapshot, worker, thresholds))
                 .collect(),
             bulk: actions
                 .iter()
-                .map(|action| bulk::line(action, snapshot.server.at))
+                .map(|action| bulk::bulk_line(action, snapshot.server.at))
                 .collect(),
             verdicts: verdict::verdicts(&snapshot, &findings, &actions),
             findings,
@@ -142,7 +142,7 @@ impl Figures {
     }
 
     /// Returns the figures of the navigation, which every page has.
-    pub(crate) fn margin(&self) -> Vec<Cell> {
+    pub(crate) fn navigation_cells(&self) -> Vec<Cell> {
         let failing = self.relays.iter();
         let failing = failing.filter(|one| one.state.class == "failing").count();
         let later = self.sums.scheduled + self.sums.retrying;
@@ -171,7 +171,7 @@ impl Figures {
 
     /// Returns all cells that may change.
     pub(crate) fn cells(&self) -> Vec<Cell> {
-        let mut cells = self.margin();
+        let mut cells = self.navigation_cells();
         cells.push(self.as_of());
         for queue in &self.queues {
             cells.extend(queue.cells.iter().cloned());
@@ -204,6 +204,6 @@ impl Figures {
 
     /// Returns the holders of vacuum, the oldest first.
     pub(crate) fn holders(&self) -> Vec<&Holder> {
-        self.snapshot.vacuum_holders().take(HOLDERS).collect()
+        self.snapshot.vacuum_holders().take(MAX_HOLDERS).collect()
     }
 }

@@ -14,10 +14,10 @@ use jiff::Timestamp;
 use posthaste::State;
 
 use crate::format;
-pub(crate) use since::Since;
+pub(crate) use since::Moment;
 
 /// The longest filter that is accepted, in bytes.
-const LONGEST: usize = 1_000;
+const MAX_FILTER_BYTES: usize = 1_000;
 
 /// Conditions that must all hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,9 +40,9 @@ pub(crate) struct Filter {
     /// The id of the worker that runs them, or completed them.
     pub(crate) worker: Option<i64>,
     /// Jobs enqueued from then on; for jobs that were given up, given up from then on.
-    pub(crate) since: Option<Since>,
+    pub(crate) since: Option<Moment>,
     /// Jobs enqueued, or given up, before then.
-    pub(crate) until: Option<Since>,
+    pub(crate) until: Option<Moment>,
     /// A single job by its id.
     pub(crate) id: Option<i64>,
 }
@@ -50,9 +50,9 @@ pub(crate) struct Filter {
 impl Filter {
     /// Returns whether a counter counts matching jobs, as far as counters distinguish jobs: see
     /// [`is_uncounted`](Self::is_uncounted).
-    pub(crate) fn counts(&self, counter: &posthaste::Counter) -> bool {
+    pub(crate) fn matches_counter(&self, counter: &posthaste::Counter) -> bool {
         let names = [&counter.queue, &counter.name, &counter.tag];
-        let mut wanted = self.names().into_iter().zip(names);
+        let mut wanted = self.name_conditions().into_iter().zip(names);
         let are_equal = wanted.all(|((wanted, is_prefix), name)| match wanted {
             None => true,
             Some(beginning) if is_prefix => name.starts_with(beginning),
@@ -64,23 +64,23 @@ impl Filter {
     /// Parses a filter that was typed at this time. An error describes the part that is not
     /// understood.
     pub(crate) fn parse(typed: &str, now: Timestamp) -> Result<Self, String> {
-        if typed.len() > LONGEST {
-            return Err(format!("a filter has at most {LONGEST} bytes"));
+        if typed.len() > MAX_FILTER_BYTES {
+            return Err(format!("a filter has at most {MAX_FILTER_BYTES} bytes"));
         }
-        Self::kept(typed, now)
+        Self::parse_stored(typed, now)
     }
 
     /// Parses a stored filter, which may be longer than a typed one.
-    pub(crate) fn kept(typed: &str, now: Timestamp) -> Result<Self, String> {
+    pub(crate) fn parse_stored(typed: &str, now: Timestamp) -> Result<Self, String> {
         let mut filter = Self::default();
-        for word in words(typed)? {
-            filter.take(word, now)?;
+        for word in split_words(typed)? {
+            filter.add_condition(word, now)?;
         }
         Ok(filter)
     }
 
     /// Returns queue, name, tag and key, each with whether it is a prefix.
-    fn names(&self) -> [(Option<&String>, bool); 4] {
+    fn name_conditions(&self) -> [(Option<&String>, bool); 4] {
         let [queue, name, tag, key] = self.are_prefixes;
         [
             (self.queue.as_ref(), queue),
@@ -90,7 +90,7 @@ impl Filter {
         ]
     }
 
-    fn take(&mut self, word: Word, now: Timestamp) -> Result<(), String> {
+    fn add_condition(&mut self, word: Word, now: Timestamp) -> Result<(), String> {
         let Word {
             key,
             text: mut value,
@@ -105,7 +105,7 @@ impl Filter {
             None if value.parse::<i64>().is_ok() => "id".to_owned(),
             None => "name".to_owned(),
         };
-        match NAMES.iter().position(|one| *one == key) {
+        match PREFIX_KEYS.iter().position(|one| *one == key) {
             Some(at) => self.are_prefixes[at] = is_prefix,
             None if is_prefix => value.push('*'),
             None => {}
@@ -115,25 +115,25 @@ impl Filter {
             "name" => self.name = Some(value),
             "tag" => self.tag = Some(value),
             "key" => self.key = Some(value),
-            "priority" => self.priority = Some(number("priority", &value)?),
-            "worker" => self.worker = Some(number("worker", &value)?),
+            "priority" => self.priority = Some(parse_number("priority", &value)?),
+            "worker" => self.worker = Some(parse_number("worker", &value)?),
             "error" | "cause" => (self.error, self.is_cause) = (Some(value), key == "cause"),
             "text" => self.text = Some(value),
-            "since" => self.since = Some(Since::parse("since", value, now)?),
-            "until" => self.until = Some(Since::parse("until", value, now)?),
-            "id" => self.id = Some(number("id", &value)?),
+            "since" => self.since = Some(Moment::parse("since", value, now)?),
+            "until" => self.until = Some(Moment::parse("until", value, now)?),
+            "id" => self.id = Some(parse_number("id", &value)?),
             "state" => {
                 let state = State::from_str(&value);
                 self.state = Some(state.map_err(|_| format!("{value} is not a state"))?);
             }
-            _ => return Err(format!("{key} is not a condition{KEYS}")),
+            _ => return Err(format!("{key} is not a condition{KNOWN_KEYS}")),
         }
         Ok(())
     }
 
     /// Returns the LIKE pattern of the last error.
     pub(crate) fn error_pattern(&self) -> Option<String> {
-        let error = literal(self.error.as_ref()?);
+        let error = escape_like(self.error.as_ref()?);
         Some(match self.is_cause {
             true => error.replace('#', "%"),
             false => format!("%{error}%"),
@@ -142,14 +142,14 @@ impl Filter {
 
     /// Returns the LIKE patterns of queue, name, tag and key.
     pub(crate) fn name_patterns(&self) -> [Option<String>; 4] {
-        self.names().map(|(name, is_prefix)| {
+        self.name_conditions().map(|(name, is_prefix)| {
             let any = if is_prefix { "%" } else { "" };
-            name.map(|name| literal(name) + any)
+            name.map(|name| escape_like(name) + any)
         })
     }
 
     /// Returns whether options of the command can express the filter.
-    pub(crate) fn is_of_command(&self) -> bool {
+    pub(crate) fn is_expressible_as_options(&self) -> bool {
         let has_more = self.priority.is_some() || self.key.is_some() || self.worker.is_some();
         self.are_prefixes == [false; 4] && !has_more && !self.is_timed()
     }
@@ -175,8 +175,8 @@ impl Filter {
 
     /// Returns the filter with absolute times, so that its meaning does not depend on when it is
     /// read.
-    pub(crate) fn resolved(&self) -> Self {
-        let at = |time: &Option<Since>| time.as_ref().map(|time| Since::at(time.at));
+    pub(crate) fn with_absolute_times(&self) -> Self {
+        let at = |time: &Option<Moment>| time.as_ref().map(|time| Moment::absolute(time.at));
         Self {
             since: at(&self.since),
             until: at(&self.until),
@@ -205,7 +205,7 @@ impl Filter {
         ];
         let given = options.into_iter().filter_map(|(option, value)| {
             let value = value.as_ref()?;
-            Some(format!(" {option} {}", shell(value)))
+            Some(format!(" {option} {}", quote_for_shell(value)))
         });
         given.collect()
     }
@@ -242,7 +242,7 @@ impl Filter {
             .into_iter()
             .filter_map(|(column, is, value)| {
                 let value = value.as_ref()?.replace('\'', "''");
-                let value = format::one_line(&value, LONGEST);
+                let value = format::one_line(&value, MAX_FILTER_BYTES);
                 Some(format!("{column} {is} '{value}'"))
             })
             .collect();
@@ -253,12 +253,12 @@ impl Filter {
     }
 }
 
-const KEYS: &str = "; known are queue, name, tag, key, priority, worker, state, error, \
+const KNOWN_KEYS: &str = "; known are queue, name, tag, key, priority, worker, state, error, \
                     cause, text, since, until and id";
 /// Keys whose values may end in `*`.
-const NAMES: [&str; 4] = ["queue", "name", "tag", "key"];
+const PREFIX_KEYS: [&str; 4] = ["queue", "name", "tag", "key"];
 
-fn number<T: FromStr>(key: &str, value: &str) -> Result<T, String> {
+fn parse_number<T: FromStr>(key: &str, value: &str) -> Result<T, String> {
     value
         .parse()
         .map_err(|_| format!("{key}:{value} is not a number"))
@@ -271,7 +271,7 @@ impl std::fmt::Display for Filter {
         let id = self.id.map(|id| id.to_string());
         let priority = self.priority.map(|one| one.to_string());
         let worker = self.worker.map(|one| one.to_string());
-        let typed = |time: &Option<Since>| time.as_ref().map(|time| time.typed.clone());
+        let typed = |time: &Option<Moment>| time.as_ref().map(|time| time.typed.clone());
         let (since, until) = (typed(&self.since), typed(&self.until));
         let parts = [
             ("queue", &self.queue),
@@ -291,10 +291,10 @@ impl std::fmt::Display for Filter {
         for (key, value) in parts {
             let Some(value) = value else { continue };
             let space = if is_first { "" } else { " " };
-            let names = NAMES.iter().position(|one| *one == key);
+            let names = PREFIX_KEYS.iter().position(|one| *one == key);
             let is_prefix = names.is_some_and(|at| self.are_prefixes[at]);
             let any = if is_prefix { "*" } else { "" };
-            write!(f, "{space}{key}:{}{any}", quoted(value))?;
+            write!(f, "{space}{key}:{}{any}", quote_value(value))?;
             is_first = false;
         }
         Ok(())
@@ -302,7 +302,7 @@ impl std::fmt::Display for Filter {
 }
 
 /// Escapes a text for a LIKE pattern.
-fn literal(text: &str) -> String {
+fn escape_like(text: &str) -> String {
     let mut pattern = String::new();
     for letter in text.chars() {
         if matches!(letter, '%' | '_' | '\\') {
@@ -314,7 +314,7 @@ fn literal(text: &str) -> String {
 }
 
 /// Quotes a value for a filter.
-fn quoted(value: &str) -> String {
+fn quote_value(value: &str) -> String {
     let is_plain = |one: char| !one.is_whitespace() && !"\"\\*".contains(one);
     match !value.is_empty() && value.chars().all(is_plain) {
         true => value.to_owned(),
@@ -323,7 +323,7 @@ fn quoted(value: &str) -> String {
 }
 
 /// Quotes a value for a shell.
-pub(crate) fn shell(value: &str) -> String {
+pub(crate) fn quote_for_shell(value: &str) -> String {
     let is_plain = |one: char| one.is_ascii_alphanumeric() || "._-/:@".contains(one);
     match !value.is_empty() && value.chars().all(is_plain) {
         true => value.to_owned(),
@@ -340,7 +340,7 @@ struct Word {
 }
 
 /// Splits a filter into words with their keys. Quotes keep spaces together.
-fn words(typed: &str) -> Result<Vec<Word>, String> {
+fn split_words(typed: &str) -> Result<Vec<Word>, String> {
     let mut words = Vec::new();
     let mut letters = typed.chars().peekable();
     loop {
@@ -355,7 +355,7 @@ fn words(typed: &str) -> Result<Vec<Word>, String> {
             match letter {
                 '*' if is_prefix => {}
                 ':' if key.is_none() && !word.is_empty() => key = Some(std::mem::take(&mut word)),
-                '"' => quote(&mut letters, &mut word)?,
+                '"' => read_quoted(&mut letters, &mut word)?,
                 _ => word.push(letter),
             }
         }
@@ -367,7 +367,7 @@ fn words(typed: &str) -> Result<Vec<Word>, String> {
     }
 }
 
-fn quote(letters: &mut impl Iterator<Item = char>, word: &mut String) -> Result<(), String> {
+fn read_quoted(letters: &mut impl Iterator<Item = char>, word: &mut String) -> Result<(), String> {
     loop {
         match letters.next() {
             None => return Err("a quote is not closed".to_owned()),

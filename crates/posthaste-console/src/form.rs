@@ -11,7 +11,7 @@ use crate::fault::Fault;
 use crate::format::count;
 
 /// The most jobs that one form may select.
-const JOBS: usize = 1_000;
+const MAX_SELECTED_JOBS: usize = 1_000;
 
 /// The fields that were sent: all values of each name.
 #[derive(Clone, Debug, Default)]
@@ -36,7 +36,7 @@ impl Fields {
     /// Returns a required text.
     pub(crate) fn text(&self, name: &'static str) -> Result<&str, Fault> {
         self.get(name)
-            .ok_or_else(|| Fault::bad(format!("{name} is missing")))
+            .ok_or_else(|| Fault::bad_request(format!("{name} is missing")))
     }
 
     /// Returns a required name, as it was sent or as a page of the console encoded it in `….exact`.
@@ -45,7 +45,7 @@ impl Fields {
             Some(exact) => {
                 let read = url::form_urlencoded::parse(exact.as_bytes()).next();
                 let read = read.map(|(read, _)| read.into_owned());
-                read.ok_or_else(|| Fault::bad(format!("{name} is missing")))
+                read.ok_or_else(|| Fault::bad_request(format!("{name} is missing")))
             }
             None => self.text(name).map(str::to_owned),
         }
@@ -63,7 +63,7 @@ impl Fields {
         let number: Option<u32> = text.trim().parse().ok();
         match number.filter(|number| (least..=most).contains(number)) {
             Some(number) => Ok(Some(number)),
-            None => Err(Fault::bad(format!(
+            None => Err(Fault::bad_request(format!(
                 "{name} must be a number between {} and {}",
                 count(least.into()),
                 count(most.into())
@@ -82,29 +82,29 @@ impl Fields {
             return Ok(None);
         };
         let number: Result<u64, _> = text.trim().parse();
-        let number = number.map_err(|_| Fault::bad(format!("{name} is not a number")))?;
+        let number = number.map_err(|_| Fault::bad_request(format!("{name} is not a number")))?;
         let number = u32::try_from(number).unwrap_or(u32::MAX);
         Ok(Some(number.clamp(least, most)))
     }
 
     /// Returns the selected jobs.
-    pub(crate) fn jobs(&self) -> Result<Vec<JobId>, Fault> {
+    pub(crate) fn selected_jobs(&self) -> Result<Vec<JobId>, Fault> {
         let ids = self.0.get("id").map(Vec::as_slice).unwrap_or_default();
         if ids.is_empty() {
-            return Err(Fault::bad("no job is selected"));
+            return Err(Fault::bad_request("no job is selected"));
         }
-        if ids.len() > JOBS {
-            return Err(Fault::bad(format!(
-                "at most {JOBS} jobs are selected at once"
+        if ids.len() > MAX_SELECTED_JOBS {
+            return Err(Fault::bad_request(format!(
+                "at most {MAX_SELECTED_JOBS} jobs are selected at once"
             )));
         }
         let ids = ids.iter().map(|id| id.parse().map(JobId));
         let ids: Result<Vec<JobId>, _> = ids.collect();
-        ids.map_err(|_| Fault::bad("a job id is not a number"))
+        ids.map_err(|_| Fault::bad_request("a job id is not a number"))
     }
 
     /// Returns the page to return to, which must be a page of this console.
-    pub(crate) fn back(&self) -> &str {
+    pub(crate) fn return_address(&self) -> &str {
         let is_ours = |path: &&str| {
             path.starts_with('/')
                 && !path.starts_with("//")
@@ -163,7 +163,7 @@ mod tests {
         let back = |to: &str| {
             let mut text = url::form_urlencoded::Serializer::new(String::new());
             let text = text.append_pair("back", to).finish();
-            Fields::parse(text.as_bytes()).back().to_owned()
+            Fields::parse(text.as_bytes()).return_address().to_owned()
         };
         assert_eq!(back("/jobs?filter=a%20b"), "/jobs?filter=a%20b");
         for to in [
@@ -181,7 +181,7 @@ mod tests {
     fn names_round_trip_through_pages() {
         let name = "a=b&c\r\n\u{202e}\"";
         let mut text = url::form_urlencoded::Serializer::new(String::new());
-        let text = text.append_pair("queue.exact", &crate::address::exact(name));
+        let text = text.append_pair("queue.exact", &crate::address::encode_exact_name(name));
         let fields = Fields::parse(text.finish().as_bytes());
         assert_eq!(fields.name("queue").unwrap(), name);
         assert_eq!(Fields::parse(b"queue=a").name("queue").unwrap(), "a");

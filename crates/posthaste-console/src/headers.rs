@@ -40,13 +40,13 @@ pub(crate) async fn with_headers(
             .get("content-type")
             .is_some_and(|one| one.to_str().is_ok_and(|one| one.starts_with("text/html")));
     if visit.notice.is_some() && is_page {
-        notice::forget(&mut response);
+        notice::remove_cookie(&mut response);
     }
-    protect(response.headers_mut(), &visit.nonce);
+    set_security_headers(response.headers_mut(), &visit.nonce);
     response
 }
 
-fn protect(headers: &mut HeaderMap, nonce: &str) {
+fn set_security_headers(headers: &mut HeaderMap, nonce: &str) {
     let policy = format!(
         "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; \
          img-src data:; connect-src 'self'; form-action 'self'; base-uri 'none'; \
@@ -75,7 +75,7 @@ fn protect(headers: &mut HeaderMap, nonce: &str) {
 }
 
 /// Forbids caching unless the response sets Cache-Control: pages show the current state.
-pub(crate) async fn never_cached(request: Request, next: Next) -> Response {
+pub(crate) async fn forbid_caching(request: Request, next: Next) -> Response {
     let mut response = next.run(request).await;
     let headers = response.headers_mut();
     if !headers.contains_key("cache-control") {

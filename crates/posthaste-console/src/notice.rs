@@ -7,10 +7,10 @@ use axum::response::{IntoResponse, Redirect, Response};
 
 use crate::format::pluralize;
 
-const COOKIE: &str = "posthaste_notice";
+const NOTICE_COOKIE: &str = "posthaste_notice";
 
 /// Returns the notice for the value of the cookie; `None` if it is unknown.
-pub(crate) fn read(value: &str) -> Option<String> {
+pub(crate) fn notice_text(value: &str) -> Option<String> {
     let (did, jobs) = value.split_once('.')?;
     let jobs: i64 = jobs.parse().unwrap_or(0);
     let jobs = jobs.max(0);
@@ -62,29 +62,29 @@ pub(crate) fn read(value: &str) -> Option<String> {
 }
 
 /// Redirects to a page, which shows what was done.
-pub(crate) fn done(back: &str, did: &str, jobs: usize) -> Response {
+pub(crate) fn redirect_with_notice(back: &str, did: &str, jobs: usize) -> Response {
     let mut response = Redirect::to(back).into_response();
-    set(&mut response, &format!("{did}.{jobs}"), 60);
+    set_cookie(&mut response, &format!("{did}.{jobs}"), 60);
     response
 }
 
-fn set(response: &mut Response, value: &str, seconds: u32) {
-    let cookie = format!("{COOKIE}={value}; HttpOnly; SameSite=Strict; Path=/; Max-Age={seconds}");
+fn set_cookie(response: &mut Response, value: &str, seconds: u32) {
+    let cookie = format!("{NOTICE_COOKIE}={value}; HttpOnly; SameSite=Strict; Path=/; Max-Age={seconds}");
     if let Ok(cookie) = HeaderValue::from_str(&cookie) {
         response.headers_mut().append("set-cookie", cookie);
     }
 }
 
 /// Returns the value of the cookie, if the request has one.
-pub(crate) fn sent(headers: &HeaderMap) -> Option<String> {
+pub(crate) fn cookie_value(headers: &HeaderMap) -> Option<String> {
     let cookies = headers.get_all("cookie").iter();
     let cookies = cookies.filter_map(|one| one.to_str().ok());
     let mut pairs = cookies.flat_map(|one| one.split(';'));
-    let value = pairs.find_map(|one| one.trim().strip_prefix(COOKIE)?.strip_prefix('='));
+    let value = pairs.find_map(|one| one.trim().strip_prefix(NOTICE_COOKIE)?.strip_prefix('='));
     value.map(str::to_owned)
 }
 
 /// Removes the cookie after a page has shown it.
-pub(crate) fn forget(response: &mut Response) {
-    set(response, "", 0);
+pub(crate) fn remove_cookie(response: &mut Response) {
+    set_cookie(response, "", 0);
 }

@@ -68,7 +68,7 @@ impl PathPrefix {
     }
 
     /// Returns the address without the prefix; `None` if it is the prefix alone.
-    fn inner(&self, uri: &Uri) -> Option<PathAndQuery> {
+    fn strip_prefix(&self, uri: &Uri) -> Option<PathAndQuery> {
         let whole = uri.path_and_query().map_or("/", PathAndQuery::as_str);
         let rest = match whole.strip_prefix(&self.0) {
             Some(rest) if rest.starts_with('/') => rest,
@@ -80,11 +80,11 @@ impl PathPrefix {
 
     /// Adds the prefix to each address of a page. Foreign text is never taken for an address,
     /// because pages escape its quotes.
-    fn page(&self, html: &str) -> String {
-        const BEGINS: &str = "=\"/";
+    fn prefix_links(&self, html: &str) -> String {
+        const ADDRESS_START: &str = "=\"/";
         let mut page = String::with_capacity(html.len() + html.len() / 16);
         let mut rest = html;
-        while let Some(at) = rest.find(BEGINS) {
+        while let Some(at) = rest.find(ADDRESS_START) {
             let (before, after) = rest.split_at(at);
             page.push_str(before);
             page.push_str("=\"");
@@ -92,27 +92,27 @@ impl PathPrefix {
             if is_address.iter().any(|name| before.ends_with(name)) {
                 page.push_str(&self.0);
             }
-            rest = &after[BEGINS.len() - 1..];
+            rest = &after[ADDRESS_START.len() - 1..];
         }
         page.push_str(rest);
         page
     }
 
-    fn headers(&self, headers: &mut HeaderMap) {
+    fn prefix_headers(&self, headers: &mut HeaderMap) {
         let location = |text: &str| match text.starts_with('/') {
             true => format!("{}{text}", self.0),
             false => text.to_owned(),
         };
-        rewrite(headers, header::LOCATION, location);
+        rewrite_header(headers, header::LOCATION, location);
         // Other programs on the same host do not get the session cookie.
         let path = format!("Path={}/;", self.0);
-        rewrite(headers, header::SET_COOKIE, |text| {
+        rewrite_header(headers, header::SET_COOKIE, |text| {
             text.replace("Path=/;", &path)
         });
     }
 }
 
-fn rewrite(headers: &mut HeaderMap, name: HeaderName, change: impl Fn(&str) -> String) {
+fn rewrite_header(headers: &mut HeaderMap, name: HeaderName, change: impl Fn(&str) -> String) {
     let all = headers.get_all(&name).iter();
     let all = all.map(|one| match one.to_str() {
         Ok(text) => HeaderValue::from_str(&change(text)).unwrap_or_else(|_| one.clone()),
@@ -126,7 +126,7 @@ fn rewrite(headers: &mut HeaderMap, name: HeaderName, change: impl Fn(&str) -> S
 }
 
 async fn translate(State(prefix): State<PathPrefix>, mut request: Request, next: Next) -> Response {
-    let Some(inner) = prefix.inner(request.uri()) else {
+    let Some(inner) = prefix.strip_prefix(request.uri()) else {
         return Redirect::temporary(&format!("{prefix}/")).into_response();
     };
     let mut parts = request.uri().clone().into_parts();
@@ -136,7 +136,7 @@ async fn translate(State(prefix): State<PathPrefix>, mut request: Request, next:
     };
     *request.uri_mut() = uri;
     let (mut head, body) = next.run(request).await.into_parts();
-    prefix.headers(&mut head.headers);
+    prefix.prefix_headers(&mut head.headers);
     let kind = head.headers.get(header::CONTENT_TYPE);
     let is_page = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/html"));
     if !is_page {
@@ -146,7 +146,7 @@ async fn translate(State(prefix): State<PathPrefix>, mut request: Request, next:
     let Ok(body) = to_bytes(body, usize::MAX).await else {
         return StatusCode::INTERNAL_SERVER_ERROR.into_response();
     };
-    let page = prefix.page(&String::from_utf8_lossy(&body));
+    let page = prefix.prefix_links(&String::from_utf8_lossy(&body));
     Response::from_parts(head, Body::from(page))
 }
 
@@ -190,7 +190,7 @@ mod tests {
             ("/a/b", None),
             ("/a/b?x=1", None),
         ] {
-            let found = prefix().inner(&sent.parse().unwrap());
+            let found = prefix().strip_prefix(&sent.parse().unwrap());
             assert_eq!(found.as_ref().map(PathAndQuery::as_str), inner, "{sent}");
         }
     }
@@ -203,7 +203,7 @@ mod tests {
         let page = "<body data-live=\"/a/b/events\"><a href=\"/a/b/\">href=&#34;/x&#34;</a>\
                     <button formaction=\"/a/b/jobs/cancel\"><input name=\"back\" value=\"/jobs\">\
                     <a href=\"#main\">";
-        assert_eq!(prefix().page(html), page);
+        assert_eq!(prefix().prefix_links(html), page);
     }
 
     #[test]
@@ -215,7 +215,7 @@ mod tests {
         add(header::LOCATION, "/jobs");
         add(header::SET_COOKIE, "a=1; HttpOnly; Path=/; Max-Age=1");
         add(header::SET_COOKIE, "b=2; Path=/; Max-Age=1; Secure");
-        prefix().headers(&mut headers);
+        prefix().prefix_headers(&mut headers);
         let all = |name| {
             Vec::from_iter(
                 headers

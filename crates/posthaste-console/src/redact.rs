@@ -12,9 +12,9 @@ use posthaste_observe::redact::SecretKeys;
 use crate::Settings;
 
 /// The deepest level that is indented.
-const DEEPEST: usize = 40;
+const MAX_INDENT_LEVEL: usize = 40;
 /// The most characters of a string within arguments that are shown.
-const LONGEST_TEXT: usize = 4_000;
+const MAX_STRING_CHARS: usize = 4_000;
 
 /// A part of the output.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,31 +33,31 @@ impl Redactor {
     }
 
     /// Formats arguments on several lines, and returns how many values were left out.
-    pub(crate) fn indented(&self, json: &str) -> (Vec<Piece>, usize) {
+    pub(crate) fn format_indented(&self, json: &str) -> (Vec<Piece>, usize) {
         Printer::new(&self.0, true).print(json)
     }
 
     /// Formats arguments on one line.
-    pub(crate) fn line(&self, json: &str) -> Vec<Piece> {
+    pub(crate) fn format_on_one_line(&self, json: &str) -> Vec<Piece> {
         Printer::new(&self.0, false).print(json).0
     }
 
     /// Returns arguments on one line for a text search, without the values that are left out.
-    pub(crate) fn text(&self, json: &str) -> String {
-        let pieces = self.line(json).into_iter();
+    pub(crate) fn searchable_text(&self, json: &str) -> String {
+        let pieces = self.format_on_one_line(json).into_iter();
         let shown = pieces.filter(|piece| !piece.is_redacted);
         shown.map(|piece| piece.text).collect()
     }
 
     /// Hides secrets in the error of a program.
-    pub(crate) fn error(&self, text: &str) -> String {
+    pub(crate) fn redact_error(&self, text: &str) -> String {
         self.0.hide(text).into_owned()
     }
 }
 
 /// Keys whose value is the name of a pair, and keys whose value is the value of a pair.
-const NAMES: [&str; 6] = ["name", "key", "field", "header", "param", "parameter"];
-const VALUES: [&str; 7] = [
+const NAME_KEYS: [&str; 6] = ["name", "key", "field", "header", "param", "parameter"];
+const VALUE_KEYS: [&str; 7] = [
     "value", "values", "val", "content", "text", "data", "default",
 ];
 
@@ -68,14 +68,14 @@ fn secret_pairs(json: &str, secrets: &SecretKeys) -> HashSet<usize> {
     let mut open: Vec<usize> = Vec::new();
     let (mut before, mut key) = ("", "");
     let mut left = json;
-    while let Some((token, rest)) = next(left) {
+    while let Some((token, rest)) = next_token(left) {
         match token {
             "{" | "[" => open.push(rest.len()),
             "}" | "]" => drop(open.pop()),
             ":" => key = before,
             text if text.starts_with('"') && before == ":" => {
-                let is_name = NAMES.contains(&unquoted(key).to_lowercase().as_str());
-                if is_name && secrets.contain(&unquoted(text)) {
+                let is_name = NAME_KEYS.contains(&decode_string(key).to_lowercase().as_str());
+                if is_name && secrets.contain(&decode_string(text)) {
                     found.extend(open.last());
                 }
             }
@@ -88,7 +88,7 @@ fn secret_pairs(json: &str, secrets: &SecretKeys) -> HashSet<usize> {
 
 /// An open bracket.
 #[derive(Clone, Copy, Debug)]
-struct Open {
+struct OpenBracket {
     is_object: bool,
     /// Whether it names a secret key, whose value is in it.
     is_secret_pair: bool,
@@ -100,7 +100,7 @@ struct Printer<'a> {
     pieces: Vec<Piece>,
     redacted: usize,
     secret_pairs: HashSet<usize>,
-    open: Vec<Open>,
+    open: Vec<OpenBracket>,
     /// Whether the next string is a key.
     wants_key: bool,
     /// Whether the next value is secret.
@@ -124,11 +124,11 @@ impl<'a> Printer<'a> {
     fn print(mut self, json: &str) -> (Vec<Piece>, usize) {
         self.secret_pairs = secret_pairs(json, self.secrets);
         let mut left = json;
-        while let Some((token, rest)) = next(left) {
+        while let Some((token, rest)) = next_token(left) {
             left = match self.is_secret && !matches!(token, ":" | "null" | "," | "}" | "]") {
-                true => self.leave_out(left),
+                true => self.skip_value(left),
                 false => {
-                    self.take(token, rest);
+                    self.print_token(token, rest);
                     rest
                 }
             };
@@ -137,7 +137,7 @@ impl<'a> Printer<'a> {
     }
 
     /// Leaves out the value of a secret key, regardless of its size, and returns the text after it.
-    fn leave_out<'t>(&mut self, value: &'t str) -> &'t str {
+    fn skip_value<'t>(&mut self, value: &'t str) -> &'t str {
         self.is_secret = false;
         self.redacted += 1;
         self.pieces.push(Piece {
@@ -147,12 +147,12 @@ impl<'a> Printer<'a> {
         after_value(value)
     }
 
-    fn take(&mut self, token: &str, rest: &str) {
+    fn print_token(&mut self, token: &str, rest: &str) {
         match token {
             "{" | "[" => {
-                let is_empty = next(rest).is_some_and(|(token, _)| matches!(token, "}" | "]"));
+                let is_empty = next_token(rest).is_some_and(|(token, _)| matches!(token, "}" | "]"));
                 self.push(token);
-                self.open.push(Open {
+                self.open.push(OpenBracket {
                     is_object: token == "{",
                     is_secret_pair: self.secret_pairs.contains(&rest.len()),
                 });
@@ -182,13 +182,13 @@ impl<'a> Printer<'a> {
             ":" => self.push(": "),
             text if text.starts_with('"') && self.wants_key => {
                 self.wants_key = false;
-                let key = unquoted(text);
+                let key = decode_string(text);
                 let is_pair = self.open.last().is_some_and(|open| open.is_secret_pair);
-                let is_value = VALUES.contains(&key.to_lowercase().as_str());
+                let is_value = VALUE_KEYS.contains(&key.to_lowercase().as_str());
                 self.is_secret = self.secrets.contain(&key) || is_pair && is_value;
-                self.push_text(text, &key);
+                self.print_redacted(text, &key);
             }
-            text if text.starts_with('"') => self.text(text),
+            text if text.starts_with('"') => self.print_string(text),
             other => {
                 self.is_secret = false;
                 self.push(other);
@@ -197,13 +197,13 @@ impl<'a> Printer<'a> {
     }
 
     /// Prints a string, which may contain JSON with secrets.
-    fn text(&mut self, text: &str) {
-        let inner = unquoted(text);
+    fn print_string(&mut self, text: &str) {
+        let inner = decode_string(text);
         let is_json = inner.trim_start().starts_with(['{', '[', '"']);
         if is_json && inner.len() < text.len() && self.finds_secrets(&inner) {
-            self.leave_out(text);
+            self.skip_value(text);
         } else {
-            self.push_text(text, &inner);
+            self.print_redacted(text, &inner);
         }
     }
 
@@ -212,12 +212,12 @@ impl<'a> Printer<'a> {
     }
 
     /// Prints a string, with secrets replaced.
-    fn push_text(&mut self, text: &str, inner: &str) {
+    fn print_redacted(&mut self, text: &str, inner: &str) {
         match self.secrets.hide(inner) {
-            hidden if hidden == inner => self.push(&cut(text)),
+            hidden if hidden == inner => self.push(&truncate(text)),
             hidden => {
                 self.redacted += 1;
-                self.push(&cut(&serde_json::Value::from(&*hidden).to_string()));
+                self.push(&truncate(&serde_json::Value::from(&*hidden).to_string()));
             }
         }
     }
@@ -229,7 +229,7 @@ impl<'a> Printer<'a> {
 
     fn line_break(&mut self) {
         if self.is_indented {
-            let deep = self.open.len().min(DEEPEST);
+            let deep = self.open.len().min(MAX_INDENT_LEVEL);
             self.push(&format!("\n{}", "  ".repeat(deep)));
         }
     }
@@ -246,25 +246,25 @@ impl<'a> Printer<'a> {
 }
 
 /// Returns a string, or the beginning of a long one.
-fn cut(text: &str) -> String {
-    match text.char_indices().nth(LONGEST_TEXT) {
+fn truncate(text: &str) -> String {
+    match text.char_indices().nth(MAX_STRING_CHARS) {
         Some((at, _)) => format!("{}…\"", &text[..at]),
         None => text.to_owned(),
     }
 }
 
 /// Decodes a JSON string; any other text is returned as it is.
-fn unquoted(text: &str) -> String {
+fn decode_string(text: &str) -> String {
     serde_json::from_str(text).unwrap_or_else(|_| text.to_owned())
 }
 
 /// Splits a JSON text after its first token; `None` at the end.
-fn next(text: &str) -> Option<(&str, &str)> {
+fn next_token(text: &str) -> Option<(&str, &str)> {
     let text = text.trim_start();
     let first = text.chars().next()?;
     let length = match first {
         '{' | '}' | '[' | ']' | ',' | ':' => 1,
-        '"' => text_length(text),
+        '"' => string_length(text),
         _ => {
             let end = text.find(|one: char| one.is_whitespace() || "{}[],:\"".contains(one));
             end.unwrap_or(text.len())
@@ -273,7 +273,7 @@ fn next(text: &str) -> Option<(&str, &str)> {
     Some(text.split_at(length))
 }
 
-fn text_length(text: &str) -> usize {
+fn string_length(text: &str) -> usize {
     let mut is_escaped = false;
     for (at, byte) in text.bytes().enumerate().skip(1) {
         match byte {
@@ -290,7 +290,7 @@ fn text_length(text: &str) -> usize {
 fn after_value(text: &str) -> &str {
     let mut deep = 0_usize;
     let mut left = text;
-    while let Some((token, rest)) = next(left) {
+    while let Some((token, rest)) = next_token(left) {
         left = rest;
         match token {
             "{" | "[" => deep += 1,

@@ -12,7 +12,7 @@ use crate::app::App;
 use crate::{Settings, guard, headers, pages, sampler};
 
 /// The largest form that is accepted, in bytes.
-const FORM: usize = 256 * 1024;
+const MAX_FORM_BYTES: usize = 256 * 1024;
 
 /// Returns the console of the database of this pool; a few connections are enough. It shows what
 /// the role of the pool can read: with `posthaste_observer` and `pg_read_all_stats` it shows
@@ -43,8 +43,8 @@ const FORM: usize = 256 * 1024;
 pub fn router(pool: Pool, settings: Settings) -> Router {
     let prefix = settings.path_prefix.clone();
     let app = Arc::new(App::new(pool, settings));
-    sampler::begin(&app);
-    app.driver.begin();
+    sampler::start(&app);
+    app.driver.start();
     let router = Router::new()
         .route("/", get(pages::overview::show))
         .route("/queue", get(pages::queue::show))
@@ -65,7 +65,7 @@ pub fn router(pool: Pool, settings: Settings) -> Router {
         .route("/jobs/{id}", get(pages::job::show))
         .route("/scheduled", get(pages::jobs::scheduled))
         .route("/periodic", get(pages::periodic::show))
-        .route("/periodic/run", post(pages::periodic::run))
+        .route("/periodic/run", post(pages::periodic::run_now))
         .route("/periodic/off", post(pages::periodic::switch_off))
         .route("/periodic/on", post(pages::periodic::switch_on))
         .route("/dead", get(pages::jobs::dead))
@@ -75,7 +75,7 @@ pub fn router(pool: Pool, settings: Settings) -> Router {
         .route("/captures", get(pages::captures::show))
         .route("/captures/pause", post(pages::captures::pause))
         .route("/captures/resume", post(pages::captures::resume))
-        .route("/captures/accept", post(pages::captures::accept))
+        .route("/captures/accept", post(pages::captures::accept_gap))
         .route("/sync", get(pages::sync::show))
         .route(
             "/sync/reindex",
@@ -92,18 +92,18 @@ pub fn router(pool: Pool, settings: Settings) -> Router {
         )
         .route("/bulk-actions", get(pages::bulk_action::list))
         .route("/events", get(pages::live::events))
-        .route("/login", get(pages::login::show).post(pages::login::enter))
-        .route("/logout", post(pages::login::leave))
+        .route("/login", get(pages::login::show).post(pages::login::log_in))
+        .route("/logout", post(pages::login::log_out))
         .route("/assets/console.css", get(pages::assets::style))
         .route("/assets/console.js", get(pages::assets::script))
         .fallback(pages::not_found)
         .method_not_allowed_fallback(pages::method_not_allowed)
-        .layer(DefaultBodyLimit::max(FORM))
+        .layer(DefaultBodyLimit::max(MAX_FORM_BYTES))
         .layer(from_fn_with_state(Arc::clone(&app), guard::authenticate))
         .layer(from_fn_with_state(Arc::clone(&app), headers::with_headers))
         .route("/live", get(pages::health::live))
         .route("/ready", get(pages::health::ready))
-        .layer(from_fn(headers::never_cached))
+        .layer(from_fn(headers::forbid_caching))
         .with_state(app);
     prefix.mount(router)
 }

@@ -9,32 +9,32 @@ use crate::app::App;
 use crate::store;
 
 /// Shortest time between two attempts to take the sample of the current minute.
-const EVERY: Duration = Duration::from_secs(10);
+const MIN_SAMPLE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Takes samples while the console runs, unless all users are read-only. Without a Tokio runtime no
 /// samples are taken.
-pub(crate) fn begin(app: &Arc<App>) {
+pub(crate) fn start(app: &Arc<App>) {
     if !app.settings.lets_anybody_act() {
         return;
     }
     if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-        runtime.spawn(run(Arc::downgrade(app)));
+        runtime.spawn(take_samples(Arc::downgrade(app)));
     }
 }
 
-async fn run(app: Weak<App>) {
+async fn take_samples(app: Weak<App>) {
     while let Some(pool) = app.upgrade().map(|app| app.pool.clone()) {
         let started = Instant::now();
-        take(&pool).await;
+        take_sample(&pool).await;
         drop(pool);
         // If counting is slow, it takes at most a fiftieth of the time.
-        tokio::time::sleep(EVERY.max(started.elapsed() * 50)).await;
+        tokio::time::sleep(MIN_SAMPLE_INTERVAL.max(started.elapsed() * 50)).await;
     }
 }
 
 /// Takes a sample. Errors are only logged: pages report problems of the database, and a missing
 /// sample is a gap in a chart.
-async fn take(pool: &Pool) {
+async fn take_sample(pool: &Pool) {
     if let Err(error) = store::take_sample(pool).await {
         tracing::debug!(%error, "no sample could be taken");
     }

@@ -10,19 +10,19 @@ use posthaste_observe::Sums;
 use crate::filter::Filter;
 use crate::redact::Redactor;
 use crate::store::{self, JobRow, Session, StoreError};
-use crate::window::{Cursor, MOST_PAGES, PAGES};
+use crate::window::{Cursor, MAX_WINDOW_PAGES, FIRST_WINDOW_PAGES};
 
 /// Time after which no other window is read.
-const BOUND: Duration = Duration::from_millis(600);
+const MAX_SEARCH_TIME: Duration = Duration::from_millis(600);
 /// Claims of each segment that are read for running jobs of a page, the newest first. A segment has
 /// one for each run until it is truncated.
-const CLAIMS: i64 = 20_000;
+const MAX_CLAIMS_PER_SEGMENT: i64 = 20_000;
 /// Jobs of one window whose arguments are searched.
-const SEARCHED: usize = 500;
+const MAX_SEARCHED_JOBS: usize = 500;
 
 /// The result of a search.
 #[derive(Default)]
-pub(crate) struct Found {
+pub(crate) struct SearchResult {
     pub(crate) jobs: Vec<JobRow>,
     /// The start of the next page; `None` after the last one.
     pub(crate) next: Option<Cursor>,
@@ -49,47 +49,47 @@ pub(crate) struct JobSearch<'a> {
 }
 
 impl JobSearch<'_> {
-    pub(crate) async fn take(&self, pool: &Pool) -> Result<Found, StoreError> {
-        let session = Session::read(pool).await?;
+    pub(crate) async fn run(&self, pool: &Pool) -> Result<SearchResult, StoreError> {
+        let session = Session::begin_read(pool).await?;
         let started = Instant::now();
-        let mut found = self.through(&session, started, Some(CLAIMS)).await?;
+        let mut found = self.search_places(&session, started, Some(MAX_CLAIMS_PER_SEGMENT)).await?;
         found.took = started.elapsed();
-        session.end().await?;
+        session.commit().await?;
         Ok(found)
     }
 
     /// Searches within the caller's transaction, with all running jobs.
-    pub(crate) async fn within(&self, session: &Session) -> Result<Found, StoreError> {
+    pub(crate) async fn run_in(&self, session: &Session) -> Result<SearchResult, StoreError> {
         let started = Instant::now();
-        let mut found = self.through(session, started, None).await?;
+        let mut found = self.search_places(session, started, None).await?;
         found.took = started.elapsed();
         Ok(found)
     }
 
-    async fn through(
+    async fn search_places(
         &self,
         session: &Session,
         started: Instant,
         claims: Option<i64>,
-    ) -> Result<Found, StoreError> {
-        let mut found = Found::default();
+    ) -> Result<SearchResult, StoreError> {
+        let mut found = SearchResult::default();
         let mut places = match self.is_by_due {
             true => vec![Cursor::FIRST_DUE],
-            false => store::places(session).await?,
+            false => store::all_places(session).await?,
         };
         if let Some(at) = &self.at {
-            let Some(here) = places.iter().position(|place| place.is_beside(at)) else {
+            let Some(here) = places.iter().position(|place| place.is_in_same_table(at)) else {
                 found.is_gone = true;
                 return Ok(found);
             };
             places.drain(..here);
             places[0] = at.clone();
         }
-        for place in places.into_iter().filter(|place| self.is_worth(place)) {
+        for place in places.into_iter().filter(|place| self.may_match(place)) {
             let mut here = Some(place);
-            let mut pages = PAGES;
+            let mut pages = FIRST_WINDOW_PAGES;
             while let Some(place) = here {
-                if started.elapsed() > BOUND {
+                if started.elapsed() > MAX_SEARCH_TIME {
                     found.next = Some(place);
                     found.is_cut = true;
                     return Ok(found);
@@ -97,15 +97,15 @@ impl JobSearch<'_> {
                 let before = found.jobs.len();
                 here = match (&place, claims) {
                     (Cursor::Running(_), Some(claims)) => {
-                        self.running(session, &place, claims, &mut found).await?
+                        self.read_running(session, &place, claims, &mut found).await?
                     }
                     _ => {
-                        self.window(session, &place, pages, None, &mut found)
+                        self.read_window(session, &place, pages, None, &mut found)
                             .await?
                     }
                 };
                 if found.jobs.len() == before {
-                    pages = (2 * pages).min(MOST_PAGES);
+                    pages = (2 * pages).min(MAX_WINDOW_PAGES);
                 }
                 if found.jobs.len() > self.limit {
                     found.jobs.truncate(self.limit);
@@ -118,7 +118,7 @@ impl JobSearch<'_> {
     }
 
     /// Returns whether a place may hold a matching job.
-    fn is_worth(&self, place: &Cursor) -> bool {
+    fn may_match(&self, place: &Cursor) -> bool {
         let has_worker = matches!(
             place,
             Cursor::Running(_) | Cursor::InFlight(_) | Cursor::Completed(_)
@@ -126,10 +126,10 @@ impl JobSearch<'_> {
         if self.filter.worker.is_some() && !has_worker {
             return false;
         }
-        let is_there = |state| self.sums.is_none_or(|sums| sums.of(state) > 0);
+        let is_there = |state| self.sums.is_none_or(|sums| sums.in_state(state) > 0);
         match self.filter.state {
             None if matches!(place, Cursor::Kept(..) | Cursor::Completed(_)) => false,
-            None => ALL
+            None => WAITING_STATES
                 .into_iter()
                 .any(|state| place.may_hold(state) && is_there(state)),
             // An expired job counts in its previous state until a worker finds it.
@@ -142,17 +142,17 @@ impl JobSearch<'_> {
 
     /// Reads running jobs of this many claims of each segment. If that takes too long, the list has
     /// no running jobs.
-    async fn running(
+    async fn read_running(
         &self,
         session: &Session,
         place: &Cursor,
         claims: i64,
-        found: &mut Found,
+        found: &mut SearchResult,
     ) -> Result<Option<Cursor>, StoreError> {
-        session.mark().await?;
-        match self.window(session, place, 0, Some(claims), found).await {
+        session.set_savepoint().await?;
+        match self.read_window(session, place, 0, Some(claims), found).await {
             Err(StoreError::Late(_)) => {
-                session.undo().await?;
+                session.rollback_to_savepoint().await?;
                 found.lacks = "Running jobs are missing: reading them took longer than two \
                                seconds.";
                 Ok(None)
@@ -168,43 +168,43 @@ impl JobSearch<'_> {
     }
 
     /// Reads one window, and returns the next position in this place.
-    async fn window(
+    async fn read_window(
         &self,
         session: &Session,
         place: &Cursor,
         pages: i64,
         claims: Option<i64>,
-        found: &mut Found,
+        found: &mut SearchResult,
     ) -> Result<Option<Cursor>, StoreError> {
         let room = self.limit + 1 - found.jobs.len();
         let wanted = if self.filter.text.is_some() {
-            SEARCHED
+            MAX_SEARCHED_JOBS
         } else {
             room
         };
         let limit = i64::try_from(wanted).unwrap_or(i64::MAX);
         let (mut jobs, on) = match place {
             Cursor::Running(_) | Cursor::InFlight(_) => (
-                store::numbered(session, place, self.filter, limit, claims).await?,
+                store::read_by_id(session, place, self.filter, limit, claims).await?,
                 None,
             ),
             Cursor::Slot(slot, before) => {
-                let from = before.window(pages);
-                let jobs = store::slot(session, *slot, from, *before, self.filter, limit).await?;
+                let from = before.window_start(pages);
+                let jobs = store::read_slot(session, *slot, from, *before, self.filter, limit).await?;
                 (jobs, (from.page > 0).then_some(Cursor::Slot(*slot, from)))
             }
             Cursor::Kept(state, at, id) => {
-                let kept = store::kept(session, *state, (*at, *id), self.filter, limit).await?;
+                let kept = store::read_given_up(session, *state, (*at, *id), self.filter, limit).await?;
                 let end = kept.end.filter(|_| kept.is_bounded);
                 (kept.jobs, end.map(|(at, id)| Cursor::Kept(*state, at, id)))
             }
             Cursor::Completed(below) => {
-                let found = store::finished(session, *below, self.filter, limit).await?;
+                let found = store::read_completed(session, *below, self.filter, limit).await?;
                 let end = found.end.filter(|_| found.is_bounded);
                 (found.jobs, end.map(|(_, id)| Cursor::Completed(id)))
             }
             Cursor::Due(at, id) => {
-                let due = store::due(session, (*at, *id), self.filter, limit).await?;
+                let due = store::read_due(session, (*at, *id), self.filter, limit).await?;
                 let end = due.end.filter(|_| due.is_bounded);
                 (due.jobs, end.map(|(at, id)| Cursor::Due(at, id)))
             }
@@ -214,7 +214,7 @@ impl JobSearch<'_> {
             false => on,
         };
         if let Some(text) = &self.filter.text {
-            jobs.retain(|job| self.says(job, text));
+            jobs.retain(|job| self.arguments_contain(job, text));
         }
         found.jobs.append(&mut jobs);
         Ok(next)
@@ -222,16 +222,16 @@ impl JobSearch<'_> {
 
     /// Returns whether a text is in the arguments that are shown. Hidden values are not searched,
     /// so a search cannot reveal them.
-    fn says(&self, job: &JobRow, text: &str) -> bool {
+    fn arguments_contain(&self, job: &JobRow, text: &str) -> bool {
         let kwargs = job.kwargs.as_deref().unwrap_or_default();
         self.secrets
-            .text(kwargs)
+            .searchable_text(kwargs)
             .to_lowercase()
             .contains(&text.to_lowercase())
     }
 }
 
-const ALL: [State; 7] = [
+const WAITING_STATES: [State; 7] = [
     State::Available,
     State::Blocked,
     State::Running,

@@ -11,9 +11,9 @@ use sha2::{Digest as _, Sha256};
 use crate::Access;
 
 /// Lifetime of a login.
-pub(crate) const LASTS: Duration = Duration::from_secs(12 * 3_600);
+pub(crate) const LOGIN_LIFETIME: Duration = Duration::from_secs(12 * 3_600);
 
-const COOKIE: &str = "posthaste_console";
+const LOGIN_COOKIE: &str = "posthaste_console";
 
 /// Checks the token, if there is one, and the cookies of logins.
 pub(crate) struct TokenAuth {
@@ -43,7 +43,7 @@ impl TokenAuth {
 
     /// Returns whether this is the token. The duration does not depend on how many characters
     /// match.
-    pub(crate) fn knows(&self, token: &str) -> bool {
+    pub(crate) fn is_token(&self, token: &str) -> bool {
         let own = self.token.as_ref().filter(|own| !own.is_empty());
         own.is_some_and(|own| {
             let (own, token) = (Sha256::digest(own), Sha256::digest(token));
@@ -62,7 +62,7 @@ impl TokenAuth {
             .and_then(|sent| sent.to_str().ok());
         let sent = sent.and_then(|sent| sent.split_once(' '));
         sent.is_some_and(|(scheme, token)| {
-            scheme.eq_ignore_ascii_case("bearer") && self.knows(token.trim())
+            scheme.eq_ignore_ascii_case("bearer") && self.is_token(token.trim())
         })
     }
 
@@ -74,55 +74,55 @@ impl TokenAuth {
             .filter_map(|one| one.to_str().ok());
         let mut cookies = cookies
             .flat_map(|one| one.split(';'))
-            .filter_map(|one| one.trim().strip_prefix(COOKIE)?.strip_prefix('='));
-        cookies.find_map(|value| self.read(value))
+            .filter_map(|one| one.trim().strip_prefix(LOGIN_COOKIE)?.strip_prefix('='));
+        cookies.find_map(|value| self.verify_login(value))
     }
 
-    fn read(&self, value: &str) -> Option<Login> {
+    fn verify_login(&self, value: &str) -> Option<Login> {
         let (signed, signature) = value.rsplit_once('.')?;
         let (since, id) = signed.split_once('.')?;
         let login = Login {
             id: id.to_owned(),
             since: since.parse().ok()?,
         };
-        let signature = unhex(signature)?;
-        let is_ours = self.signed(signed)?.verify_slice(&signature).is_ok();
-        (is_ours && !self.is_over(&login)).then_some(login)
+        let signature = decode_hex(signature)?;
+        let is_ours = self.login_signature(signed)?.verify_slice(&signature).is_ok();
+        (is_ours && !self.has_ended(&login)).then_some(login)
     }
 
     /// Returns whether a login has expired or was ended.
-    pub(crate) fn is_over(&self, login: &Login) -> bool {
-        let age = now().checked_sub(login.since);
-        let is_fresh = age.is_some_and(|age| age <= LASTS.as_secs());
+    pub(crate) fn has_ended(&self, login: &Login) -> bool {
+        let age = unix_seconds().checked_sub(login.since);
+        let is_fresh = age.is_some_and(|age| age <= LOGIN_LIFETIME.as_secs());
         let ended = self.ended.lock();
         !is_fresh || ended.contains_key(&login.id)
     }
 
     /// Ends a login: its cookie is no longer accepted.
-    pub(crate) fn end(&self, login: Login) {
+    pub(crate) fn end_login(&self, login: Login) {
         let mut ended = self.ended.lock();
-        let oldest = now().saturating_sub(LASTS.as_secs());
+        let oldest = unix_seconds().saturating_sub(LOGIN_LIFETIME.as_secs());
         ended.retain(|_, since| *since >= oldest);
         ended.insert(login.id, login.since);
     }
 
     /// Returns the cookie of a new login.
     pub(crate) fn cookie(&self, is_secure: bool) -> Option<String> {
-        let since = format!("{}.{}", now(), uuid::Uuid::new_v4().simple());
-        let signature = self.signed(&since)?.finalize().into_bytes();
+        let since = format!("{}.{}", unix_seconds(), uuid::Uuid::new_v4().simple());
+        let signature = self.login_signature(&since)?.finalize().into_bytes();
         let signature: String = signature.iter().map(|byte| format!("{byte:02x}")).collect();
-        let (age, secure) = (LASTS.as_secs(), if is_secure { "; Secure" } else { "" });
+        let (age, secure) = (LOGIN_LIFETIME.as_secs(), if is_secure { "; Secure" } else { "" });
         Some(format!(
-            "{COOKIE}={since}.{signature}; HttpOnly; SameSite=Strict; Path=/; Max-Age={age}{secure}"
+            "{LOGIN_COOKIE}={since}.{signature}; HttpOnly; SameSite=Strict; Path=/; Max-Age={age}{secure}"
         ))
     }
 
     /// Returns a header that removes the cookie.
-    pub(crate) fn no_cookie() -> String {
-        format!("{COOKIE}=; HttpOnly; SameSite=Strict; Path=/; Max-Age=0")
+    pub(crate) fn removal_cookie() -> String {
+        format!("{LOGIN_COOKIE}=; HttpOnly; SameSite=Strict; Path=/; Max-Age=0")
     }
 
-    fn signed(&self, login: &str) -> Option<Hmac<Sha256>> {
+    fn login_signature(&self, login: &str) -> Option<Hmac<Sha256>> {
         let own = self.token.as_ref().filter(|own| !own.is_empty())?;
         let mut mac = Hmac::<Sha256>::new_from_slice(own.as_bytes()).ok()?;
         mac.update(b"posthaste console, logged in at ");
@@ -131,12 +131,12 @@ impl TokenAuth {
     }
 }
 
-fn now() -> u64 {
+fn unix_seconds() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.map(|now| now.as_secs()).unwrap_or_default()
 }
 
-fn unhex(text: &str) -> Option<Vec<u8>> {
+fn decode_hex(text: &str) -> Option<Vec<u8>> {
     let digits: Option<Vec<u8>> = text
         .chars()
         .map(|one| one.to_digit(16).and_then(|digit| u8::try_from(digit).ok()))
@@ -172,8 +172,8 @@ mod tests {
                 "{sent}"
             );
         }
-        assert!(!keeper("").knows(""));
-        assert!(!TokenAuth::new(&Access::Loopback).knows(""));
+        assert!(!keeper("").is_token(""));
+        assert!(!TokenAuth::new(&Access::Loopback).is_token(""));
     }
 
     #[test]
@@ -182,8 +182,8 @@ mod tests {
         let cookies = [keeper.cookie(true).unwrap(), keeper.cookie(true).unwrap()];
         let [one, other] = cookies.map(|cookie| with("cookie", cookie.split(';').next().unwrap()));
         let login = keeper.login(&one).unwrap();
-        keeper.end(login.clone());
-        assert!(keeper.is_over(&login) && keeper.login(&one).is_none());
+        keeper.end_login(login.clone());
+        assert!(keeper.has_ended(&login) && keeper.login(&one).is_none());
         assert!(keeper.login(&other).is_some());
     }
 

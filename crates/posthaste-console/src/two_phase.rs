@@ -8,17 +8,17 @@ use posthaste_elastic::two_phase::{Coordinator, Listed, Stuck};
 use tokio::sync::Mutex;
 
 /// Shortest time between two reads: each makes the server refresh what was written.
-const EVERY: Duration = Duration::from_secs(5);
+const MIN_READ_INTERVAL: Duration = Duration::from_secs(5);
 /// Time until the next read after one that failed: the server may be overloaded.
-const AFTER_FAILURE: Duration = Duration::from_secs(30);
+const RETRY_DELAY: Duration = Duration::from_secs(30);
 /// Timeout of a read.
-pub(crate) const WITHIN: Duration = Duration::from_secs(2);
+pub(crate) const READ_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time without progress after which a transaction is stuck.
 pub(crate) const STUCK_AFTER: Duration = Duration::from_secs(3_600);
 /// Stuck transactions that are read with their documents, at most.
-pub(crate) const STUCK: usize = 20;
+pub(crate) const MAX_STUCK: usize = 20;
 /// Open transactions that are shown, at most.
-pub(crate) const OPEN: usize = 100;
+pub(crate) const MAX_OPEN: usize = 100;
 
 /// The result of a read.
 pub(crate) struct Overview {
@@ -30,12 +30,12 @@ pub(crate) struct Overview {
 }
 
 /// The last result, or the reason why there is none.
-pub(crate) type Seen = Result<Arc<Overview>, Arc<str>>;
+pub(crate) type OverviewResult = Result<Arc<Overview>, Arc<str>>;
 
 /// Reads when a page asks; pages that ask soon afterwards get the cached result.
 pub(crate) struct TwoPhase {
     coordinator: Arc<Coordinator>,
-    last: Mutex<Option<(Instant, Seen)>>,
+    last: Mutex<Option<(Instant, OverviewResult)>>,
 }
 
 impl TwoPhase {
@@ -47,15 +47,15 @@ impl TwoPhase {
     }
 
     /// Returns the current result, or a cached one.
-    pub(crate) async fn seen(&self) -> Seen {
+    pub(crate) async fn cached_overview(&self) -> OverviewResult {
         let mut last = self.last.lock().await;
         if let Some((at, seen)) = &*last {
-            let holds = if seen.is_ok() { EVERY } else { AFTER_FAILURE };
+            let holds = if seen.is_ok() { MIN_READ_INTERVAL } else { RETRY_DELAY };
             if at.elapsed() < holds {
                 return seen.clone();
             }
         }
-        let seen = match tokio::time::timeout(WITHIN, self.read()).await {
+        let seen = match tokio::time::timeout(READ_TIMEOUT, self.read()).await {
             Ok(seen) => seen,
             Err(_) => Err("no answer within two seconds".into()),
         };
@@ -63,12 +63,12 @@ impl TwoPhase {
         seen
     }
 
-    async fn read(&self) -> Seen {
+    async fn read(&self) -> OverviewResult {
         let started = Instant::now();
         let why = |failure: posthaste_elastic::two_phase::Failure| Arc::from(failure.to_string());
-        let stuck = self.coordinator.stuck_first(STUCK_AFTER, STUCK).await;
+        let stuck = self.coordinator.stuck_first(STUCK_AFTER, MAX_STUCK).await;
         let stuck = stuck.map_err(why)?;
-        let open = self.coordinator.list(&[], OPEN + 1).await.map_err(why)?;
+        let open = self.coordinator.list(&[], MAX_OPEN + 1).await.map_err(why)?;
         Ok(Arc::new(Overview {
             stuck,
             open,

@@ -45,17 +45,17 @@ pub(crate) fn verdicts(
     findings: &[Finding],
     actions: &[Action],
 ) -> Vec<Verdict> {
-    let mut all: Vec<Verdict> = group_by_kind(findings).iter().filter_map(of_finding).collect();
-    all.extend(actions.iter().filter_map(failed));
+    let mut all: Vec<Verdict> = group_by_kind(findings).iter().filter_map(finding_verdict).collect();
+    all.extend(actions.iter().filter_map(failed_verdict));
     all.sort_by_key(|one| one.level);
     if all.is_empty() {
-        all.push(all_is_well(snapshot));
+        all.push(no_problems_verdict(snapshot));
     }
-    all.extend(actions.iter().filter_map(running));
+    all.extend(actions.iter().filter_map(running_verdict));
     all
 }
 
-fn of_finding(finding: &Finding) -> Option<Verdict> {
+fn finding_verdict(finding: &Finding) -> Option<Verdict> {
     let level = match finding.level {
         Urgency::Error => Level::Bad,
         Urgency::Warning => Level::Warn,
@@ -66,16 +66,16 @@ fn of_finding(finding: &Finding) -> Option<Verdict> {
         id: finding.kind.id(),
         what: format::isolate_right_to_left(&finding.summary),
         then: format::isolate_right_to_left(&finding.remedy),
-        link: link(finding),
+        link: details_address(finding),
     })
 }
 
 /// Returns the address of the page with details of a finding.
-fn link(finding: &Finding) -> String {
+fn details_address(finding: &Finding) -> String {
     let subject = &finding.subject;
     match finding.kind {
-        Kind::QueueNoWorker | Kind::QueueLate if !subject.is_empty() => address::queue(subject),
-        Kind::QueueFailing if !subject.is_empty() => address::past(subject),
+        Kind::QueueNoWorker | Kind::QueueLate if !subject.is_empty() => address::queue_jobs(subject),
+        Kind::QueueFailing if !subject.is_empty() => address::queue_page(subject),
         Kind::QueueNoWorker | Kind::QueueLate | Kind::QueueFailing | Kind::QueuePaused => {
             "/queues".to_owned()
         }
@@ -85,7 +85,7 @@ fn link(finding: &Finding) -> String {
         }
         Kind::SyncNoWorker | Kind::SyncFailing | Kind::SyncLate => "/sync".to_owned(),
         Kind::JobsDead => "/dead".to_owned(),
-        Kind::JobsExpired => address::filtered("/dead", &"state:expired"),
+        Kind::JobsExpired => address::filtered_jobs("/dead", &"state:expired"),
         Kind::TransactionLong | Kind::TransactionPrepared | Kind::StoreSegments => {
             "/transactions".to_owned()
         }
@@ -93,33 +93,33 @@ fn link(finding: &Finding) -> String {
     }
 }
 
-fn of_action(action: &Action, level: Level, what: String, then: String) -> Verdict {
+fn action_verdict(action: &Action, level: Level, what: String, then: String) -> Verdict {
     Verdict {
         level,
         id: "",
         what,
         then,
-        link: address::bulk(action.id),
+        link: address::bulk_action(action.id),
     }
 }
 
-fn running(action: &Action) -> Option<Verdict> {
+fn running_verdict(action: &Action) -> Option<Verdict> {
     let jobs = pluralize(action.jobs, "job", "jobs");
     let what = format!("{} is running: {jobs} so far.", action.kind.title());
     let is_running = action.progress == Progress::Running;
-    is_running.then(|| of_action(action, Level::Good, what, String::new()))
+    is_running.then(|| action_verdict(action, Level::Good, what, String::new()))
 }
 
-fn failed(action: &Action) -> Option<Verdict> {
+fn failed_verdict(action: &Action) -> Option<Verdict> {
     let error = action.last_error.as_ref()?;
     let jobs = pluralize(action.jobs, "job", "jobs");
     let what = format!("{} stopped after {jobs}.", action.kind.title());
     let then = format!("{}. Continue or stop it.", one_line(error, 200));
     let has_failed = action.progress == Progress::Failed;
-    has_failed.then(|| of_action(action, Level::Warn, what, then))
+    has_failed.then(|| action_verdict(action, Level::Warn, what, then))
 }
 
-fn all_is_well(snapshot: &Snapshot) -> Verdict {
+fn no_problems_verdict(snapshot: &Snapshot) -> Verdict {
     let sums = snapshot.sums();
     let what = match sums.pending() {
         0 => "No problems: all jobs are completed.".to_owned(),

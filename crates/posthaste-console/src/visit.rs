@@ -39,16 +39,16 @@ impl Visit {
             nonce: uuid::Uuid::new_v4().simple().to_string(),
             who: NOBODY.to_owned(),
             role: Role::Observer,
-            peer: peer(request).map(|peer| peer.to_string()),
+            peer: client_address(request).map(|peer| peer.to_string()),
             path: path.map_or_else(|| "/".to_owned(), ToString::to_string),
             is_read: request.method() == Method::GET,
             login: None,
-            notice: notice::sent(request.headers()),
+            notice: notice::cookie_value(request.headers()),
         }
     }
 
     /// Returns whether it is authenticated.
-    pub(crate) fn is_in(&self) -> bool {
+    pub(crate) fn is_authenticated(&self) -> bool {
         self.who != NOBODY
     }
 }
@@ -71,7 +71,7 @@ impl<S: Sync> FromRequestParts<S> for Visit {
 }
 
 /// Returns the client's address, if the program provides it.
-pub(crate) fn peer(request: &Request) -> Option<IpAddr> {
+pub(crate) fn client_address(request: &Request) -> Option<IpAddr> {
     let peer = request.extensions().get::<ConnectInfo<SocketAddr>>();
     peer.map(|peer| peer.0.ip())
 }

@@ -9,8 +9,8 @@ use crate::format;
 
 /// Pages of a table in the first read, and at most. Each read that follows one without a match has
 /// twice as many.
-pub(crate) const PAGES: i64 = 128;
-pub(crate) const MOST_PAGES: i64 = 2_048;
+pub(crate) const FIRST_WINDOW_PAGES: i64 = 128;
+pub(crate) const MAX_WINDOW_PAGES: i64 = 2_048;
 
 /// A place that holds jobs, and the position from which it is read.
 #[derive(Clone, Debug, PartialEq)]
@@ -45,12 +45,12 @@ pub(crate) struct Tid {
 
 impl Tid {
     /// Formats it as PostgreSQL reads it.
-    pub(crate) fn text(self) -> String {
+    pub(crate) fn to_sql(self) -> String {
         format!("({},{})", self.page, self.line)
     }
 
     /// Returns where a read of this many pages ends that begins before this position.
-    pub(crate) fn window(self, pages: i64) -> Self {
+    pub(crate) fn window_start(self, pages: i64) -> Self {
         Self {
             page: (self.page - pages).max(0),
             line: 0,
@@ -58,7 +58,7 @@ impl Tid {
     }
 
     /// Parses it as PostgreSQL prints it.
-    pub(crate) fn read(text: &str) -> Option<Self> {
+    pub(crate) fn from_sql(text: &str) -> Option<Self> {
         let (page, line) = text.strip_prefix('(')?.strip_suffix(')')?.split_once(',')?;
         Some(Self {
             page: page.parse().ok()?,
@@ -69,7 +69,7 @@ impl Tid {
 
 impl Cursor {
     /// Returns whether both are positions in the same table.
-    pub(crate) fn is_beside(&self, other: &Self) -> bool {
+    pub(crate) fn is_in_same_table(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Slot(one, _), Self::Slot(other, _)) => one == other,
             (Self::Kept(one, ..), Self::Kept(other, ..)) => one == other,
@@ -97,7 +97,7 @@ impl Cursor {
 }
 
 /// States of jobs that were given up.
-pub(crate) const KEPT: [State; 4] = [
+pub(crate) const GIVEN_UP_STATES: [State; 4] = [
     State::Dead,
     State::Discarded,
     State::Expired,
@@ -120,21 +120,21 @@ impl std::fmt::Display for Cursor {
 
 /// The error for a text that is not a position.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct NoPlace;
+pub(crate) struct NotACursor;
 
 impl FromStr for Cursor {
-    type Err = NoPlace;
+    type Err = NotACursor;
 
-    fn from_str(text: &str) -> Result<Self, NoPlace> {
-        let (kind, at) = text.split_once('-').ok_or(NoPlace)?;
+    fn from_str(text: &str) -> Result<Self, NotACursor> {
+        let (kind, at) = text.split_once('-').ok_or(NotACursor)?;
         match kind {
-            "running" => Ok(Self::Running(number(at)?)),
-            "flight" => Ok(Self::InFlight(number(at)?)),
-            "completed" => Ok(Self::Completed(number(at)?)),
+            "running" => Ok(Self::Running(parse_number(at)?)),
+            "flight" => Ok(Self::InFlight(parse_number(at)?)),
+            "completed" => Ok(Self::Completed(parse_number(at)?)),
             _ => {
-                let (first, second) = at.split_once('.').ok_or(NoPlace)?;
+                let (first, second) = at.split_once('.').ok_or(NotACursor)?;
                 match (kind, kind.strip_prefix("slot")) {
-                    ("due", _) => Ok(Self::Due(moment(first)?, number(second)?)),
+                    ("due", _) => Ok(Self::Due(parse_timestamp(first)?, parse_number(second)?)),
                     (_, Some(slot)) => slot_place(slot, first, second),
                     (_, None) => kept_place(kind, first, second),
                 }
@@ -143,32 +143,32 @@ impl FromStr for Cursor {
     }
 }
 
-fn slot_place(slot: &str, page: &str, line: &str) -> Result<Cursor, NoPlace> {
-    let (slot, page, line) = (number::<i32>(slot)?, number(page)?, number(line)?);
+fn slot_place(slot: &str, page: &str, line: &str) -> Result<Cursor, NotACursor> {
+    let (slot, page, line) = (parse_number::<i32>(slot)?, parse_number(page)?, parse_number(line)?);
     let is_place = (0..8).contains(&slot)
         && (0..=i64::from(u32::MAX)).contains(&page)
         && (0..=i32::from(i16::MAX)).contains(&line);
     match is_place {
         true => Ok(Cursor::Slot(slot, Tid { page, line })),
-        false => Err(NoPlace),
+        false => Err(NotACursor),
     }
 }
 
-fn kept_place(state: &str, at: &str, id: &str) -> Result<Cursor, NoPlace> {
-    let state = KEPT.into_iter().find(|kept| format::state_name(*kept) == state);
+fn kept_place(state: &str, at: &str, id: &str) -> Result<Cursor, NotACursor> {
+    let state = GIVEN_UP_STATES.into_iter().find(|kept| format::state_name(*kept) == state);
     Ok(Cursor::Kept(
-        state.ok_or(NoPlace)?,
-        moment(at)?,
-        number(id)?,
+        state.ok_or(NotACursor)?,
+        parse_timestamp(at)?,
+        parse_number(id)?,
     ))
 }
 
-fn moment(at: &str) -> Result<Timestamp, NoPlace> {
-    Timestamp::from_microsecond(number(at)?).map_err(|_| NoPlace)
+fn parse_timestamp(at: &str) -> Result<Timestamp, NotACursor> {
+    Timestamp::from_microsecond(parse_number(at)?).map_err(|_| NotACursor)
 }
 
-fn number<T: FromStr>(text: &str) -> Result<T, NoPlace> {
-    text.parse().map_err(|_| NoPlace)
+fn parse_number<T: FromStr>(text: &str) -> Result<T, NotACursor> {
+    text.parse().map_err(|_| NotACursor)
 }
 
 #[cfg(test)]
@@ -204,16 +204,16 @@ mod tests {
             "dead-99999999999999999999.1",
             "dead-9223372036854775807.1",
         ] {
-            assert_eq!(text.parse::<Cursor>(), Err(NoPlace), "{text}");
+            assert_eq!(text.parse::<Cursor>(), Err(NotACursor), "{text}");
         }
     }
 
     #[test]
     fn one_request_reads_a_bounded_number_of_pages() {
         let at = |page, line| Tid { page, line };
-        assert_eq!(at(1_000, 3).window(PAGES), at(1_000 - PAGES, 0));
-        assert_eq!(at(3, 3).window(PAGES), at(0, 0));
-        assert_eq!(Tid::read("(12,7)"), Some(at(12, 7)));
-        assert_eq!(Tid::read("(12;7)"), None);
+        assert_eq!(at(1_000, 3).window_start(FIRST_WINDOW_PAGES), at(1_000 - FIRST_WINDOW_PAGES, 0));
+        assert_eq!(at(3, 3).window_start(FIRST_WINDOW_PAGES), at(0, 0));
+        assert_eq!(Tid::from_sql("(12,7)"), Some(at(12, 7)));
+        assert_eq!(Tid::from_sql("(12;7)"), None);
     }
 }

@@ -54,7 +54,7 @@ impl Sums {
     }
 
     /// Returns how many jobs are in a state; 0 for completed ones, which are not counted.
-    pub fn of(&self, state: State) -> i64 {
+    pub fn in_state(&self, state: State) -> i64 {
         match state {
             State::Scheduled => self.scheduled,
             State::Available => self.available,

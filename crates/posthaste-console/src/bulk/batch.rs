@@ -10,7 +10,7 @@ use deadpool_postgres::Pool;
 use posthaste::JobId;
 use uuid::Uuid;
 
-use crate::action::{Action, Kind, Moved, Step};
+use crate::action::{Action, Kind, ActionState, Step};
 use crate::filter::Filter;
 use crate::redact::Redactor;
 use crate::store::{self, Session, StoreError};
@@ -35,14 +35,14 @@ pub(super) struct BatchRunner {
 impl BatchRunner {
     /// Runs a batch, and returns the action, its new state and how many jobs the batch acted on.
     /// `None` if the action is over or belongs to another console.
-    pub(super) async fn batch(
+    pub(super) async fn run_batch(
         &self,
         id: i32,
         size: usize,
-    ) -> Result<Option<(Action, Moved, usize)>, StoreError> {
-        let session = Session::act(&self.pool).await?;
+    ) -> Result<Option<(Action, ActionState, usize)>, StoreError> {
+        let session = Session::begin_action(&self.pool).await?;
         let Some(action) = store::begin_batch(&session, id, self.me).await? else {
-            session.end().await?;
+            session.commit().await?;
             return Ok(None);
         };
         let filter = action.job_filter().map_err(StoreError::Refused)?;
@@ -54,29 +54,29 @@ impl BatchRunner {
             filter,
             limit: size.min(left),
         };
-        let mut step = batch.step().await?;
+        let mut step = batch.run().await?;
         step.is_over |= step.jobs >= left;
-        let moved = store::advance(&session, id, self.me, &step).await?;
-        session.end().await?;
+        let moved = store::record_batch(&session, id, self.me, &step).await?;
+        session.commit().await?;
         Ok(Some((action, moved, step.jobs)))
     }
 }
 
 impl Batch<'_> {
-    async fn step(&self) -> Result<Step, StoreError> {
+    async fn run(&self) -> Result<Step, StoreError> {
         // A user stopped it during a batch whose console then died.
         if self.action.stopped_by.is_some() || self.limit == 0 {
-            return Ok(self.here());
+            return Ok(self.step_without_effect());
         }
         match self.action.kind {
             Kind::Retry => self.retry().await,
             Kind::Cancel => self.cancel().await,
-            Kind::Redrive | Kind::Delete => self.kept().await,
+            Kind::Redrive | Kind::Delete => self.redrive_or_delete().await,
         }
     }
 
     /// Returns a step that neither acts nor moves.
-    fn here(&self) -> Step {
+    fn step_without_effect(&self) -> Step {
         Step {
             jobs: 0,
             place: self.action.place.clone(),
@@ -87,6 +87,6 @@ impl Batch<'_> {
     }
 }
 
-fn numbers(ids: &[i64]) -> Vec<JobId> {
+fn job_ids(ids: &[i64]) -> Vec<JobId> {
     ids.iter().map(|id| JobId(*id)).collect()
 }

@@ -18,7 +18,7 @@ pub(super) struct Point {
 }
 
 /// The range of a chart: its highest value, and the seconds before its last time.
-pub(super) struct Frame {
+pub(super) struct ChartRange {
     pub(super) top: f64,
     pub(super) now: Timestamp,
     pub(super) seconds: f64,
@@ -26,7 +26,7 @@ pub(super) struct Frame {
     pub(super) neighbours: f64,
 }
 
-impl Frame {
+impl ChartRange {
     /// Returns the path through points in the order of their times. A point without a neighbour is
     /// a dot.
     pub(super) fn path(&self, points: &[Point]) -> String {
@@ -34,27 +34,27 @@ impl Frame {
         let mut last: Option<Timestamp> = None;
         let mut is_alone = false;
         for point in points {
-            let Some((x, y)) = point.value.and_then(|value| self.place(point.at, value)) else {
-                end(&mut path, is_alone);
+            let Some((x, y)) = point.value.and_then(|value| self.coordinates(point.at, value)) else {
+                end_path(&mut path, is_alone);
                 (last, is_alone) = (None, false);
                 continue;
             };
             let is_joined =
                 last.is_some_and(|last| format::seconds_between(last, point.at) <= self.neighbours);
             if !is_joined {
-                end(&mut path, is_alone);
+                end_path(&mut path, is_alone);
             }
             is_alone = !is_joined;
             last = Some(point.at);
             // Writing to a string never fails.
             let _ = write!(path, "{}{x:.1} {y:.1}", if is_joined { 'L' } else { 'M' });
         }
-        end(&mut path, is_alone);
+        end_path(&mut path, is_alone);
         path
     }
 
     /// Returns the coordinates of a value; `None` before the chart begins.
-    fn place(&self, at: Timestamp, value: f64) -> Option<(f64, f64)> {
+    fn coordinates(&self, at: Timestamp, value: f64) -> Option<(f64, f64)> {
         let ago = format::seconds_between(at, self.now).max(0.0);
         let part = (value / self.top).clamp(0.0, 1.0);
         let x = WIDTH - ago / self.seconds * WIDTH;
@@ -63,7 +63,7 @@ impl Frame {
 }
 
 /// Ends a path; a line without length is drawn as a dot.
-fn end(path: &mut String, is_alone: bool) {
+fn end_path(path: &mut String, is_alone: bool) {
     if is_alone {
         path.push_str("h0");
     }
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     fn path(points: &[(i64, Option<f64>)]) -> String {
-        let frame = Frame {
+        let frame = ChartRange {
             top: 10.0,
             now: Timestamp::from_second(600).unwrap(),
             seconds: 600.0,

@@ -29,17 +29,17 @@ pub(crate) struct Sample {
 
 /// The period of a chart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Over {
+pub(crate) enum Period {
     Hour,
     Day,
     Week,
 }
 
-impl Over {
+impl Period {
     pub(crate) const ALL: [Self; 3] = [Self::Hour, Self::Day, Self::Week];
 
     /// Reads the name in an address; any other text is an hour.
-    pub(crate) fn read(text: Option<&str>) -> Self {
+    pub(crate) fn from_name(text: Option<&str>) -> Self {
         let named = |one: &Self| Some(one.name()) == text;
         Self::ALL.into_iter().find(named).unwrap_or(Self::Hour)
     }
@@ -61,7 +61,7 @@ impl Over {
     }
 
     /// Returns the minutes between two of its samples.
-    pub(crate) fn span(self) -> i16 {
+    pub(crate) fn sample_minutes(self) -> i16 {
         match self {
             Self::Hour => 1,
             Self::Day => 10,
@@ -71,12 +71,12 @@ impl Over {
 
     /// Returns the distance in seconds up to which samples are neighbours. At a larger distance a
     /// sample is missing.
-    fn neighbours(self) -> f64 {
-        f64::from(self.span()) * 60.0 * 2.5
+    fn max_gap_seconds(self) -> f64 {
+        f64::from(self.sample_minutes()) * 60.0 * 2.5
     }
 
     /// Returns the labels of its beginning, middle and end.
-    fn times(self, now: Timestamp) -> [String; 3] {
+    fn time_labels(self, now: Timestamp) -> [String; 3] {
         let format = match self {
             Self::Hour => "%H:%M",
             Self::Day => "%a %H:%M",
@@ -94,7 +94,7 @@ impl Over {
 /// Charts of the same period.
 #[derive(Clone, Debug)]
 pub(crate) struct Charts {
-    pub(crate) over: Over,
+    pub(crate) over: Period,
     /// The queue; `None` for the whole database.
     pub(crate) queue: Option<String>,
     /// The charts; empty if there are too few samples for a line.
@@ -140,10 +140,10 @@ type Series = (&'static str, &'static str, Vec<Point>);
 
 impl Charts {
     /// Creates the charts of samples in the order of their times.
-    pub(crate) fn new(queue: Option<&str>, samples: &[Sample], over: Over, now: Timestamp) -> Self {
+    pub(crate) fn new(queue: Option<&str>, samples: &[Sample], over: Period, now: Timestamp) -> Self {
         let all = match samples.len() {
             0 | 1 => Vec::new(),
-            _ => [rate(samples, over), length(samples), wait(samples, over)]
+            _ => [rate_series(samples, over), length_series(samples), wait_series(samples, over)]
                 .into_iter()
                 .map(|(title, unit, series)| chart(title, unit, series, over, now))
                 .collect(),
@@ -151,18 +151,18 @@ impl Charts {
         Self {
             over,
             queue: queue.map(str::to_owned),
-            missed: missed(samples, over, now),
-            times: over.times(now),
+            missed: missing_samples_text(samples, over, now),
+            times: over.time_labels(now),
             all,
         }
     }
 
     /// Returns the address of this page with another period.
-    pub(crate) fn link(&self, over: &Over) -> String {
+    pub(crate) fn link(&self, over: &Period) -> String {
         let over = ("over", over.name());
         match &self.queue {
-            Some(queue) => crate::address::of("/queue", &[("queue", queue), over]) + "#charts",
-            None => crate::address::of("/", &[over]) + "#charts",
+            Some(queue) => crate::address::with_fields("/queue", &[("queue", queue), over]) + "#charts",
+            None => crate::address::with_fields("/", &[over]) + "#charts",
         }
     }
 }
@@ -171,17 +171,17 @@ fn chart(
     title: &'static str,
     unit: Unit,
     series: Vec<Series>,
-    over: Over,
+    over: Period,
     now: Timestamp,
 ) -> Chart {
     let values = series.iter().flat_map(|(_, _, points)| points);
     let most = values.filter_map(|point| point.value).fold(0.0, f64::max);
-    let top = scale::top(unit, most);
-    let frame = line::Frame {
+    let top = scale::scale_end(unit, most);
+    let frame = line::ChartRange {
         top,
         now,
         seconds: over.seconds(),
-        neighbours: over.neighbours(),
+        neighbours: over.max_gap_seconds(),
     };
     let lines = series
         .into_iter()
@@ -190,8 +190,8 @@ fn chart(
             class,
             path: frame.path(&points),
             last: value_text(unit, points.last().and_then(|point| point.value)),
-            least: value_text(unit, bound(&points, f64::min)),
-            most: value_text(unit, bound(&points, f64::max)),
+            least: value_text(unit, reduce_values(&points, f64::min)),
+            most: value_text(unit, reduce_values(&points, f64::max)),
         })
         .collect::<Vec<_>>();
     let each = lines.iter().map(|line| {
@@ -202,7 +202,7 @@ fn chart(
     });
     Chart {
         title,
-        scale: [top, top / 2.0, 0.0].map(|value| scale::label(unit, value)),
+        scale: [top, top / 2.0, 0.0].map(|value| scale::scale_label(unit, value)),
         description: format!(
             "{title}, the last {}: {}",
             over.name(),
@@ -213,18 +213,18 @@ fn chart(
 }
 
 fn value_text(unit: Unit, value: Option<f64>) -> String {
-    value.map_or_else(|| "–".to_owned(), |value| scale::value(unit, value))
+    value.map_or_else(|| "–".to_owned(), |value| scale::value_text(unit, value))
 }
 
-fn bound(points: &[Point], choose: fn(f64, f64) -> f64) -> Option<f64> {
+fn reduce_values(points: &[Point], choose: fn(f64, f64) -> f64) -> Option<f64> {
     let values = points.iter().filter_map(|point| point.value);
     values.reduce(choose)
 }
 
 /// Returns values that are computed from each two successive samples.
-fn rates(
+fn values_between(
     samples: &[Sample],
-    over: Over,
+    over: Period,
     of: impl Fn(&Sample, &Sample) -> Option<f64>,
 ) -> Vec<Point> {
     let value = |before: &Sample, next: &Sample| {
@@ -233,7 +233,7 @@ fn rates(
         // unknown.
         let anew =
             next.done < before.done || next.failed < before.failed || next.started < before.started;
-        match !anew && seconds > 0.0 && seconds <= over.neighbours() {
+        match !anew && seconds > 0.0 && seconds <= over.max_gap_seconds() {
             true => of(before, next),
             false => None,
         }
@@ -246,9 +246,9 @@ fn rates(
     points.collect()
 }
 
-fn rate(samples: &[Sample], over: Over) -> (&'static str, Unit, Vec<Series>) {
+fn rate_series(samples: &[Sample], over: Period) -> (&'static str, Unit, Vec<Series>) {
     let of = |total: fn(&Sample) -> i64| {
-        rates(samples, over, |before, next| {
+        values_between(samples, over, |before, next| {
             let seconds = format::seconds_between(before.at, next.at);
             // Workers report completions up to a second late, so this total may decrease by that
             // much.
@@ -263,7 +263,7 @@ fn rate(samples: &[Sample], over: Over) -> (&'static str, Unit, Vec<Series>) {
     ("Jobs a second", Unit::PerSecond, series)
 }
 
-fn length(samples: &[Sample]) -> (&'static str, Unit, Vec<Series>) {
+fn length_series(samples: &[Sample]) -> (&'static str, Unit, Vec<Series>) {
     let of = |total: fn(&Sample) -> i64| {
         let points = samples.iter().map(|one| Point {
             at: one.at,
@@ -278,13 +278,13 @@ fn length(samples: &[Sample]) -> (&'static str, Unit, Vec<Series>) {
     ("Jobs that wait and run", Unit::Jobs, series)
 }
 
-fn wait(samples: &[Sample], over: Over) -> (&'static str, Unit, Vec<Series>) {
+fn wait_series(samples: &[Sample], over: Period) -> (&'static str, Unit, Vec<Series>) {
     let oldest = samples.iter().map(|one| Point {
         at: one.at,
         // If no job waits, the next one would start at once.
         value: Some(one.oldest.unwrap_or(0.0)),
     });
-    let mean = rates(samples, over, |before, next| {
+    let mean = values_between(samples, over, |before, next| {
         let runs = next.started - before.started;
         let waited = (next.waited - before.waited).max(0) as f64 / 1_000.0;
         (runs > 0).then(|| waited / runs as f64)
@@ -297,14 +297,14 @@ fn wait(samples: &[Sample], over: Over) -> (&'static str, Unit, Vec<Series>) {
 }
 
 /// Describes for how long samples are missing.
-fn missed(samples: &[Sample], over: Over, now: Timestamp) -> String {
+fn missing_samples_text(samples: &[Sample], over: Period, now: Timestamp) -> String {
     let begin = jiff::SignedDuration::from_secs_f64(over.seconds());
     let begin = now.checked_sub(begin).unwrap_or(now);
     let times = samples.iter().map(|one| one.at.clamp(begin, now));
     let times: Vec<Timestamp> = [begin].into_iter().chain(times).chain([now]).collect();
     let between = times.iter().zip(times.iter().skip(1));
     let gaps = between.map(|(one, next)| format::seconds_between(*one, *next));
-    let seconds: f64 = gaps.filter(|seconds| *seconds > over.neighbours()).sum();
+    let seconds: f64 = gaps.filter(|seconds| *seconds > over.max_gap_seconds()).sum();
     match seconds > 0.0 && samples.len() > 1 {
         true => format!("For {} of it no sample was taken.", format::age(seconds)),
         false => String::new(),

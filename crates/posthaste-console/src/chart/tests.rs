@@ -20,7 +20,7 @@ fn sample(minute: i64) -> Sample {
 }
 
 fn charts(samples: &[Sample]) -> Charts {
-    Charts::new(None, samples, Over::Hour, at(60))
+    Charts::new(None, samples, Period::Hour, at(60))
 }
 
 fn line<'a>(charts: &'a Charts, name: &str) -> &'a ChartLine {
@@ -100,12 +100,12 @@ fn a_single_sample_makes_no_chart() {
 
 #[test]
 fn unknown_time_ranges_default_to_an_hour() {
-    assert_eq!(Over::read(Some("week")), Over::Week);
-    assert_eq!(Over::read(Some("<script>")), Over::Hour);
-    assert_eq!(Over::read(None), Over::Hour);
-    let charts = Charts::new(Some("a&b"), &[], Over::Day, at(0));
+    assert_eq!(Period::from_name(Some("week")), Period::Week);
+    assert_eq!(Period::from_name(Some("<script>")), Period::Hour);
+    assert_eq!(Period::from_name(None), Period::Hour);
+    let charts = Charts::new(Some("a&b"), &[], Period::Day, at(0));
     assert_eq!(
-        charts.link(&Over::Week),
+        charts.link(&Period::Week),
         "/queue?queue=a%26b&over=week#charts"
     );
 }

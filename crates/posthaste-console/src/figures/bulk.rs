@@ -28,9 +28,9 @@ pub(crate) struct BulkLine {
     pub(crate) last_error: Option<String>,
 }
 
-pub(crate) fn line(action: &Action, now: Timestamp) -> BulkLine {
+pub(crate) fn bulk_line(action: &Action, now: Timestamp) -> BulkLine {
     let key = |what: &str| format!("bulk.{}.{what}", action.id);
-    let (state, class) = state(action);
+    let (state, class) = state_text(action);
     let max = action.expected.map(|jobs| jobs.min(action.at_most).max(1));
     let took = action
         .ended_at
@@ -38,14 +38,14 @@ pub(crate) fn line(action: &Action, now: Timestamp) -> BulkLine {
     BulkLine {
         id: action.id,
         title: action.kind.title(),
-        href: address::bulk(action.id),
+        href: address::bulk_action(action.id),
         filter: format::one_line(&action.filter, 300),
         who: format::one_line(&action.who, 60),
         started: format::time(action.started_at, now),
         took: took.map(|took| format::age_with_seconds(took.max(0.0))),
         progress: action.progress,
         state: Cell::new(key("state"), state.to_owned(), class),
-        done: Cell::new(key("done"), done(action, max), ""),
+        done: Cell::new(key("done"), done_text(action, max), ""),
         value: Cell::new(key("value"), action.jobs.to_string(), ""),
         max,
         last_error: action
@@ -56,7 +56,7 @@ pub(crate) fn line(action: &Action, now: Timestamp) -> BulkLine {
 }
 
 /// Returns a word for its state, and the CSS class.
-fn state(action: &Action) -> (&'static str, &'static str) {
+fn state_text(action: &Action) -> (&'static str, &'static str) {
     match action.progress {
         Progress::Running if !action.is_ours => ("of another database", "paused"),
         Progress::Running if action.stopped_by.is_some() => ("stopping", "paused"),
@@ -70,7 +70,7 @@ fn state(action: &Action) -> (&'static str, &'static str) {
 }
 
 /// Describes how many jobs it has done, and of how many.
-fn done(action: &Action, max: Option<i64>) -> String {
+fn done_text(action: &Action, max: Option<i64>) -> String {
     let jobs = format::count(action.jobs);
     match (action.progress, max) {
         (Progress::Finished, _) => jobs,

@@ -4,11 +4,11 @@ use std::collections::VecDeque;
 
 use posthaste_observe::{Snapshot, Sums, Thresholds};
 
-use super::{Cell, Past};
+use super::{Cell, PastTotals};
 use crate::format;
 
 /// The longest time over which a rate is computed, in seconds.
-const RATE_OVER: f64 = 20.0;
+const MAX_RATE_SECONDS: f64 = 20.0;
 
 /// A queue, as a row of a table.
 #[derive(Clone, Debug)]
@@ -28,9 +28,9 @@ pub(crate) struct QueueLine {
     pub(crate) keep_seconds: Option<f64>,
 }
 
-pub(super) fn line(
+pub(super) fn queue_line(
     snapshot: &Snapshot,
-    past: &VecDeque<Past>,
+    past: &VecDeque<PastTotals>,
     thresholds: &Thresholds,
     name: &str,
     sums: Sums,
@@ -41,7 +41,7 @@ pub(super) fn line(
     let is_paused = snapshot.paused_at(name).is_some();
     let is_late =
         !is_paused && seconds.is_some_and(|one| one > thresholds.queue_late.as_secs_f64());
-    let rates = rates(past, name);
+    let rates = recent_rates(past, name);
     let workers = snapshot.live_worker_count(name, thresholds);
     let unworked = oldest.is_some() && workers == 0;
     let is_failing = snapshot
@@ -86,11 +86,11 @@ pub(super) fn line(
             Cell::number(key("workers"), i64::try_from(workers).unwrap_or(i64::MAX)).wide(),
         ],
         state: Cell::new(key("state"), word.to_owned(), class),
-        line: points(past, name),
+        line: sparkline_points(past, name),
         is_paused,
         limit: settings
             .and_then(|one| one.rate)
-            .map(|rate| limit_words(rate, per, burst)),
+            .map(|rate| rate_limit_text(rate, per, burst)),
         rate: settings.and_then(|one| one.rate),
         per,
         burst,
@@ -99,7 +99,7 @@ pub(super) fn line(
     }
 }
 
-fn limit_words(rate: i32, per: f64, burst: Option<i32>) -> String {
+fn rate_limit_text(rate: i32, per: f64, burst: Option<i32>) -> String {
     let time = match per {
         1.0 => "a second".to_owned(),
         60.0 => "a minute".to_owned(),
@@ -114,27 +114,27 @@ fn limit_words(rate: i32, per: f64, burst: Option<i32>) -> String {
 }
 
 /// Returns the enqueued and completed jobs of a queue per second, over the last reads.
-fn rates(past: &VecDeque<Past>, queue: &str) -> Option<(f64, f64)> {
+fn recent_rates(past: &VecDeque<PastTotals>, queue: &str) -> Option<(f64, f64)> {
     let last = past.back()?;
-    let since = |one: &&Past| format::seconds_between(one.at, last.at) <= RATE_OVER;
+    let since = |one: &&PastTotals| format::seconds_between(one.at, last.at) <= MAX_RATE_SECONDS;
     let first = past.iter().find(since)?;
     let seconds = format::seconds_between(first.at, last.at);
     if seconds < 0.5 {
         return None;
     }
-    let (first, last) = (first.of(queue), last.of(queue));
+    let (first, last) = (first.queue_totals(queue), last.queue_totals(queue));
     let rate = |first: i64, last: i64| ((last - first) as f64 / seconds).max(0.0);
     Some((rate(first.come, last.come), rate(first.done, last.done)))
 }
 
 /// Returns completed jobs per second at each read, as points of a line of 88 by 20.
-fn points(past: &VecDeque<Past>, queue: &str) -> String {
+fn sparkline_points(past: &VecDeque<PastTotals>, queue: &str) -> String {
     let rates: Vec<f64> = past
         .iter()
         .zip(past.iter().skip(1))
         .map(|(one, next)| {
             let seconds = format::seconds_between(one.at, next.at).max(0.001);
-            ((next.of(queue).done - one.of(queue).done) as f64 / seconds).max(0.0)
+            ((next.queue_totals(queue).done - one.queue_totals(queue).done) as f64 / seconds).max(0.0)
         })
         .collect();
     let most = rates.iter().copied().fold(0.0, f64::max);

@@ -6,14 +6,14 @@ use jiff::{SignedDuration, Timestamp};
 
 /// A moment, as it was typed and as a time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Since {
+pub(crate) struct Moment {
     pub(crate) typed: String,
     pub(crate) at: Timestamp,
 }
 
-impl Since {
+impl Moment {
     /// Creates an absolute moment.
-    pub(super) fn at(at: Timestamp) -> Self {
+    pub(super) fn absolute(at: Timestamp) -> Self {
         Self {
             typed: at.to_string(),
             at,
@@ -22,11 +22,11 @@ impl Since {
 
     /// Parses a text that was typed at this time. Times without a zone are in UTC, as on all pages.
     pub(super) fn parse(key: &str, typed: String, now: Timestamp) -> Result<Self, String> {
-        let at = ago(&typed, now)
+        let at = parse_age(&typed, now)
             .or_else(|| typed.parse().ok())
-            .or_else(|| utc(typed.parse().ok()?))
-            .or_else(|| utc(typed.parse::<Date>().ok()?.into()))
-            .or_else(|| of_day(typed.parse().ok()?, now));
+            .or_else(|| to_utc(typed.parse().ok()?))
+            .or_else(|| to_utc(typed.parse::<Date>().ok()?.into()))
+            .or_else(|| last_time_of_day(typed.parse().ok()?, now));
         match at {
             Some(at) => Ok(Self { typed, at }),
             None => Err(format!(
@@ -37,7 +37,7 @@ impl Since {
 }
 
 /// Parses an age before now: 90s, 15m, 2h, 7d.
-fn ago(typed: &str, now: Timestamp) -> Option<Timestamp> {
+fn parse_age(typed: &str, now: Timestamp) -> Option<Timestamp> {
     let unit = typed.chars().next_back()?;
     let seconds = match unit {
         's' => 1,
@@ -52,16 +52,16 @@ fn ago(typed: &str, now: Timestamp) -> Option<Timestamp> {
 }
 
 /// Returns the last occurrence of this time of day, today or yesterday.
-fn of_day(time: Time, now: Timestamp) -> Option<Timestamp> {
+fn last_time_of_day(time: Time, now: Timestamp) -> Option<Timestamp> {
     let today = now.to_zoned(TimeZone::UTC).date();
-    let at = utc(today.to_datetime(time))?;
+    let at = to_utc(today.to_datetime(time))?;
     match at <= now {
         true => Some(at),
-        false => utc(today.yesterday().ok()?.to_datetime(time)),
+        false => to_utc(today.yesterday().ok()?.to_datetime(time)),
     }
 }
 
-fn utc(at: DateTime) -> Option<Timestamp> {
+fn to_utc(at: DateTime) -> Option<Timestamp> {
     let at = at.to_zoned(TimeZone::UTC).ok()?.timestamp();
     // PostgreSQL does not read years below 1 as they are printed here; this bound is in the year 5.
     (at.as_second() > -62_000_000_000).then_some(at)
@@ -84,11 +84,11 @@ mod tests {
             ("2h", "2026-11-24T10:04:31Z"),
             ("7d", "2026-11-17T12:04:31Z"),
         ] {
-            let since = Since::parse("since", typed.to_owned(), now).unwrap();
+            let since = Moment::parse("since", typed.to_owned(), now).unwrap();
             assert_eq!(since.at, at.parse().unwrap(), "{typed}");
         }
         for typed in ["", "x", "25:00", "-1h", "4294967296d", "h", "-009999-01-01"] {
-            let read = Since::parse("since", typed.to_owned(), now);
+            let read = Moment::parse("since", typed.to_owned(), now);
             assert!(read.is_err(), "{typed}");
         }
     }

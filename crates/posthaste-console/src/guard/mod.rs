@@ -15,18 +15,18 @@ use tokio::time::timeout;
 use crate::address;
 use crate::app::App;
 use crate::fault::Fault;
-use crate::visit::peer;
+use crate::visit::client_address;
 use crate::{Access, Role};
 
 /// Timeout of a page. Statements end earlier, but a half-open connection never answers.
-const LONGEST: Duration = Duration::from_secs(45);
+const PAGE_TIMEOUT: Duration = Duration::from_secs(45);
 pub(crate) use crate::token::{Login, TokenAuth};
 pub(crate) use crate::visit::Visit;
 pub use origin::is_loopback_host;
 pub(crate) use origin::is_secure;
 
 /// Returns whether a page needs no login.
-fn is_open(path: &str) -> bool {
+fn needs_no_login(path: &str) -> bool {
     path == "/login" || path.starts_with("/assets/")
 }
 
@@ -48,7 +48,7 @@ pub(crate) async fn authenticate(
     }
     let by_header = door.accepts_bearer(headers);
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);
-    let is_ours = origin::is_same(headers) || (by_header && origin::is_no_browser(headers));
+    let is_ours = origin::is_same_origin(headers) || (by_header && origin::has_no_browser_headers(headers));
     if !reads && !is_ours {
         return Fault::new(
             StatusCode::FORBIDDEN,
@@ -62,26 +62,26 @@ pub(crate) async fn authenticate(
         Access::Loopback => Some("loopback".to_owned()),
         Access::Token(_) if by_header => Some("token".to_owned()),
         Access::Token(_) => login.is_some().then(|| "login".to_owned()),
-        Access::Proxy(proxy) => match proxy::named(proxy, peer(&request), headers) {
+        Access::Proxy(proxy) => match proxy::authenticated_user(proxy, client_address(&request), headers) {
             Ok(name) => Some(name),
             Err(fault) => return fault.into_response(),
         },
     };
-    if who.is_none() && !is_open(request.uri().path()) {
-        return turned_away(&request);
+    if who.is_none() && !needs_no_login(request.uri().path()) {
+        return require_login(&request);
     }
     if let (Some(who), Some(visit)) = (who, request.extensions_mut().get_mut::<Visit>()) {
-        visit.role = role(&app, &who);
+        visit.role = user_role(&app, &who);
         visit.who = who;
         visit.login = login;
     }
     let answer = match reads {
-        true => timeout(LONGEST, next.run(request)).await,
+        true => timeout(PAGE_TIMEOUT, next.run(request)).await,
         // An action continues and is logged even if its client has disconnected.
         false => {
             let acts = tokio::spawn(next.run(request));
-            let acted = timeout(LONGEST, acts).await;
-            acted.map(|acted| acted.unwrap_or_else(|error| ended(&error)))
+            let acted = timeout(PAGE_TIMEOUT, acts).await;
+            acted.map(|acted| acted.unwrap_or_else(|error| failed_task_response(&error)))
         }
     };
     answer.unwrap_or_else(|_| {
@@ -94,13 +94,13 @@ pub(crate) async fn authenticate(
     })
 }
 
-fn ended(error: &tokio::task::JoinError) -> Response {
+fn failed_task_response(error: &tokio::task::JoinError) -> Response {
     tracing::error!(%error, "an action ended");
     StatusCode::INTERNAL_SERVER_ERROR.into_response()
 }
 
 /// Returns the role of a user.
-fn role(app: &App, who: &str) -> Role {
+fn user_role(app: &App, who: &str) -> Role {
     let Access::Proxy(proxy) = &app.settings.access else {
         return app.settings.role;
     };
@@ -111,7 +111,7 @@ fn role(app: &App, who: &str) -> Role {
 }
 
 /// Redirects a browser to the login form, and answers a program with 401.
-fn turned_away(request: &Request) -> Response {
+fn require_login(request: &Request) -> Response {
     let wants_page = request.headers().get("accept").is_some_and(|accept| {
         accept
             .to_str()
@@ -122,7 +122,7 @@ fn turned_away(request: &Request) -> Response {
             .uri()
             .path_and_query()
             .map_or("/", |path| path.as_str());
-        return Redirect::to(&address::of("/login", &[("back", path)])).into_response();
+        return Redirect::to(&address::with_fields("/login", &[("back", path)])).into_response();
     }
     let mut response = Fault::new(
         StatusCode::UNAUTHORIZED,

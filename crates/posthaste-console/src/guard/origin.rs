@@ -45,7 +45,7 @@ fn is_port(text: &str) -> bool {
 
 /// Returns whether a page of the console sends the request. Browsers send these headers themselves,
 /// and scripts cannot set them.
-pub(super) fn is_same(headers: &HeaderMap) -> bool {
+pub(super) fn is_same_origin(headers: &HeaderMap) -> bool {
     if let Some(site) = header(headers, "sec-fetch-site") {
         return site == "same-origin";
     }
@@ -59,7 +59,7 @@ pub(super) fn is_same(headers: &HeaderMap) -> bool {
 }
 
 /// Returns whether no header indicates a browser.
-pub(super) fn is_no_browser(headers: &HeaderMap) -> bool {
+pub(super) fn has_no_browser_headers(headers: &HeaderMap) -> bool {
     header(headers, "origin").is_none() && header(headers, "sec-fetch-site").is_none()
 }
 
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn foreign_origins_are_distinguished_from_our_own() {
-        let is = |all: &[(&'static str, &str)]| is_same(&headers(all));
+        let is = |all: &[(&'static str, &str)]| is_same_origin(&headers(all));
         assert!(is(&[("sec-fetch-site", "same-origin")]));
         assert!(is(&[("origin", "http://a:80"), ("host", "a:80")]));
         assert!(is(&[("origin", "https://a"), ("host", "A")]));

@@ -8,10 +8,10 @@ use crate::Proxy;
 use crate::fault::Fault;
 
 /// The longest user name, in characters.
-const LONGEST: usize = 200;
+const MAX_USER_CHARS: usize = 200;
 
 /// Returns the user whom the proxy names, or the fault if there is none.
-pub(super) fn named(
+pub(super) fn authenticated_user(
     proxy: &Proxy,
     peer: Option<IpAddr>,
     headers: &HeaderMap,
@@ -28,7 +28,7 @@ pub(super) fn named(
             "Requests must come through the configured proxy.",
         ));
     }
-    name(proxy, headers).ok_or_else(|| {
+    user_header(proxy, headers).ok_or_else(|| {
         Fault::new(
             StatusCode::UNAUTHORIZED,
             "the proxy did not send your user name",
@@ -39,14 +39,14 @@ pub(super) fn named(
 
 /// Returns the name if one header contains exactly one. A header that is repeated, or that contains
 /// a list, is rejected.
-fn name(proxy: &Proxy, headers: &HeaderMap) -> Option<String> {
+fn user_header(proxy: &Proxy, headers: &HeaderMap) -> Option<String> {
     let mut sent = headers.get_all(&*proxy.header).iter();
     let (Some(one), None) = (sent.next(), sent.next()) else {
         return None;
     };
     let name = std::str::from_utf8(one.as_bytes()).ok()?.trim();
     let is_name = !name.is_empty()
-        && name.chars().count() <= LONGEST
+        && name.chars().count() <= MAX_USER_CHARS
         && !name.contains(|letter: char| letter.is_control() || matches!(letter, ',' | ';'));
     is_name.then(|| name.to_owned())
 }
@@ -70,7 +70,7 @@ mod tests {
             headers.append("x-forwarded-user", value);
         }
         let peer = peer.map(|peer| peer.parse().unwrap());
-        named(&proxy(), peer, &headers).map_err(|fault| fault.status)
+        authenticated_user(&proxy(), peer, &headers).map_err(|fault| fault.status)
     }
 
     #[test]
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn proxied_requests_need_exactly_one_user() {
-        let long = [b'a'; LONGEST + 1];
+        let long = [b'a'; MAX_USER_CHARS + 1];
         let all: [&[&[u8]]; 8] = [
             &[],
             &[b""],
@@ -105,6 +105,6 @@ mod tests {
     fn malformed_user_headers_are_rejected() {
         let mut proxy = proxy();
         proxy.header = "no header".to_owned();
-        assert_eq!(name(&proxy, &HeaderMap::new()), None);
+        assert_eq!(user_header(&proxy, &HeaderMap::new()), None);
     }
 }

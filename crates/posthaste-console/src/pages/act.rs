@@ -25,16 +25,16 @@ pub(crate) async fn retry(
     Form(fields): Form,
 ) -> Result<Response, Fault> {
     check_may_act(&app, &visit).await?;
-    let ids = fields.jobs()?;
-    let jobs = audit::log(&visit, "retry", &named(&ids), retried(&app, &ids).await)?;
-    app.collector.refresh().await;
-    Ok(notice::done(fields.back(), "retry", jobs))
+    let ids = fields.selected_jobs()?;
+    let jobs = audit::log_outcome(&visit, "retry", &job_ids_text(&ids), retry_jobs(&app, &ids).await)?;
+    app.collector.invalidate().await;
+    Ok(notice::redirect_with_notice(fields.return_address(), "retry", jobs))
 }
 
-async fn retried(app: &App, ids: &[JobId]) -> Result<usize, StoreError> {
-    let session = Session::act(&app.pool).await?;
+async fn retry_jobs(app: &App, ids: &[JobId]) -> Result<usize, StoreError> {
+    let session = Session::begin_action(&app.pool).await?;
     let met = session.jobs()?.retry(ids).await?;
-    session.end().await?;
+    session.commit().await?;
     let runs = [
         JobState::Available,
         JobState::Blocked,
@@ -49,26 +49,26 @@ pub(crate) async fn cancel(
     Form(fields): Form,
 ) -> Result<Response, Fault> {
     check_may_act(&app, &visit).await?;
-    let ids = fields.jobs()?;
-    let jobs = audit::log(&visit, "cancel", &named(&ids), cancelled(&app, &ids).await)?;
-    app.collector.refresh().await;
-    Ok(notice::done(fields.back(), "cancel", jobs))
+    let ids = fields.selected_jobs()?;
+    let jobs = audit::log_outcome(&visit, "cancel", &job_ids_text(&ids), cancel_jobs(&app, &ids).await)?;
+    app.collector.invalidate().await;
+    Ok(notice::redirect_with_notice(fields.return_address(), "cancel", jobs))
 }
 
-async fn cancelled_once(app: &App, ids: &[JobId]) -> Result<Vec<(JobId, JobState)>, StoreError> {
-    let session = Session::act(&app.pool).await?;
+async fn cancel_jobs_once(app: &App, ids: &[JobId]) -> Result<Vec<(JobId, JobState)>, StoreError> {
+    let session = Session::begin_action(&app.pool).await?;
     let met = session.jobs()?.cancel(ids).await?;
-    session.end().await.map(|()| met)
+    session.commit().await.map(|()| met)
 }
 
 /// Cancels jobs in several calls, because one call cancels in at most two hundred lanes.
-async fn cancelled(app: &App, ids: &[JobId]) -> Result<usize, StoreError> {
-    let before = store::cancelled_before(&app.pool, ids).await?;
+async fn cancel_jobs(app: &App, ids: &[JobId]) -> Result<usize, StoreError> {
+    let before = store::already_cancelled(&app.pool, ids).await?;
     let mut left: Vec<JobId> = ids.to_vec();
     left.retain(|id| !before.contains(id));
     let mut ended = 0;
     while !left.is_empty() {
-        let met = match cancelled_once(app, &left).await {
+        let met = match cancel_jobs_once(app, &left).await {
             // Jobs that earlier calls cancelled stay cancelled and are reported.
             Err(error) if ended > 0 => {
                 tracing::warn!(%error, "not all selected jobs could be cancelled");
@@ -96,22 +96,22 @@ pub(crate) async fn redrive(
     Form(fields): Form,
 ) -> Result<Response, Fault> {
     check_may_act(&app, &visit).await?;
-    let ids = fields.jobs()?;
-    let jobs = audit::log(&visit, "redrive", &named(&ids), redriven(&app, &ids).await)?;
-    app.collector.refresh().await;
-    Ok(notice::done(fields.back(), "redrive", jobs))
+    let ids = fields.selected_jobs()?;
+    let jobs = audit::log_outcome(&visit, "redrive", &job_ids_text(&ids), redrive_jobs(&app, &ids).await)?;
+    app.collector.invalidate().await;
+    Ok(notice::redirect_with_notice(fields.return_address(), "redrive", jobs))
 }
 
-async fn redriven(app: &App, ids: &[JobId]) -> Result<usize, StoreError> {
-    let session = Session::act(&app.pool).await?;
+async fn redrive_jobs(app: &App, ids: &[JobId]) -> Result<usize, StoreError> {
+    let session = Session::begin_action(&app.pool).await?;
     let sent = session.jobs()?.redrive(ids).await?;
-    session.end().await?;
+    session.commit().await?;
     Ok(sent.len())
 }
 
 #[derive(Template)]
 #[template(path = "sure.html")]
-struct Sure {
+struct DeletionQuestion {
     frame: Frame,
     ids: Vec<i64>,
     count: String,
@@ -125,31 +125,31 @@ pub(crate) async fn delete(
     Form(fields): Form,
 ) -> Result<Response, Fault> {
     check_may_act(&app, &visit).await?;
-    let ids = fields.jobs()?;
+    let ids = fields.selected_jobs()?;
     if fields.get("sure") != Some("yes") {
-        let figures = app.collector.seen().await?;
+        let figures = app.collector.figures().await?;
         let number = i64::try_from(ids.len()).unwrap_or(i64::MAX);
-        let sure = Sure {
+        let sure = DeletionQuestion {
             frame: Frame::new(&app, &visit, &figures, "Delete", "/dead"),
             ids: ids.iter().map(|id| id.0).collect(),
             count: format::pluralize(number, "job", "jobs"),
-            back: fields.back().to_owned(),
+            back: fields.return_address().to_owned(),
         };
         return Ok(page(StatusCode::OK, &sure));
     }
     let deleted = store::delete_jobs(&app.pool, &ids).await;
-    let jobs = audit::log(&visit, "delete", &named(&ids), deleted)?;
-    app.collector.refresh().await;
+    let jobs = audit::log_outcome(&visit, "delete", &job_ids_text(&ids), deleted)?;
+    app.collector.invalidate().await;
     // The page of the deleted job no longer exists.
-    let back = match fields.back().starts_with("/jobs/") {
+    let back = match fields.return_address().starts_with("/jobs/") {
         true => "/dead",
-        false => fields.back(),
+        false => fields.return_address(),
     };
-    Ok(notice::done(back, "delete", jobs))
+    Ok(notice::redirect_with_notice(back, "delete", jobs))
 }
 
 /// Returns the ids of jobs for a line of the log.
-fn named(ids: &[JobId]) -> String {
+fn job_ids_text(ids: &[JobId]) -> String {
     let ids: Vec<String> = ids.iter().map(|id| id.0.to_string()).collect();
     format!("jobs {}", ids.join(", "))
 }

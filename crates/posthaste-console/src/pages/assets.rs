@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 const STYLE: &str = include_str!("../../assets/console.css");
 const SCRIPT: &str = include_str!("../../assets/console.js");
 /// Cache lifetime: pages request them by their version.
-const HOLDS: &str = "public, max-age=31536000, immutable";
+const CACHE_FOR_A_YEAR: &str = "public, max-age=31536000, immutable";
 
 /// Returns the version, which changes when one of them does.
 pub(super) fn version() -> &'static str {
@@ -28,13 +28,13 @@ pub(super) fn version() -> &'static str {
 }
 
 pub(crate) async fn style() -> Response {
-    asset("text/css; charset=utf-8", STYLE)
+    asset_response("text/css; charset=utf-8", STYLE)
 }
 
 pub(crate) async fn script() -> Response {
-    asset("text/javascript; charset=utf-8", SCRIPT)
+    asset_response("text/javascript; charset=utf-8", SCRIPT)
 }
 
-fn asset(kind: &'static str, text: &'static str) -> Response {
-    ([(CONTENT_TYPE, kind), (CACHE_CONTROL, HOLDS)], text).into_response()
+fn asset_response(kind: &'static str, text: &'static str) -> Response {
+    ([(CONTENT_TYPE, kind), (CACHE_CONTROL, CACHE_FOR_A_YEAR)], text).into_response()
 }

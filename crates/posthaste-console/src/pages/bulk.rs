@@ -18,16 +18,16 @@ use crate::figures::Figures;
 use crate::filter::Filter;
 use crate::form::{Fields, Form, Query};
 use crate::guard::Visit;
-use crate::store::{self, Begun, StoreError};
+use crate::store::{self, NewAction, StoreError};
 use crate::format;
 
 /// The most jobs of one action.
-const MOST: u32 = 50_000_000;
+const MAX_JOBS: u32 = 50_000_000;
 /// Given-up jobs that are read to count those that match, at most.
-const COUNTED: i64 = 200_000;
+const MAX_COUNTED_JOBS: i64 = 200_000;
 
 /// Returns the label of its button.
-fn button(kind: Kind) -> &'static str {
+fn button_label(kind: Kind) -> &'static str {
     match kind {
         Kind::Retry => "Retry them",
         Kind::Cancel => "Cancel them",
@@ -36,7 +36,7 @@ fn button(kind: Kind) -> &'static str {
     }
 }
 
-fn says(kind: Kind) -> &'static str {
+fn explanation(kind: Kind) -> &'static str {
     match kind {
         Kind::Retry => {
             "They run as soon as a worker is free and keep their counted attempts. Each is retried \
@@ -57,8 +57,8 @@ fn says(kind: Kind) -> &'static str {
 }
 
 /// Returns the equivalent command, if there is one.
-fn command(kind: Kind, filter: &Filter, at_most: u32) -> Option<String> {
-    if !matches!(kind, Kind::Retry | Kind::Redrive) || !filter.is_of_command() {
+fn equivalent_command(kind: Kind, filter: &Filter, at_most: u32) -> Option<String> {
+    if !matches!(kind, Kind::Retry | Kind::Redrive) || !filter.is_expressible_as_options() {
         return None;
     }
     let options = match filter.options() {
@@ -71,7 +71,7 @@ fn command(kind: Kind, filter: &Filter, at_most: u32) -> Option<String> {
 
 #[derive(Template)]
 #[template(path = "bulk.html")]
-struct Bulk {
+struct BulkPage {
     frame: Frame,
     kind: Kind,
     says: &'static str,
@@ -96,24 +96,24 @@ pub(crate) async fn preview(
     visit: Visit,
     Query(fields): Query,
 ) -> Result<Response, Fault> {
-    let kind = read(&fields)?;
-    let figures = app.collector.seen().await?;
+    let kind = read_kind(&fields)?;
+    let figures = app.collector.figures().await?;
     let filter = job_filter(&fields, kind, &figures)?;
-    let number = count(&app, &figures, kind, &filter).await?;
-    let at_most = fields.number_within("at_most", (1, MOST))?;
-    let at_most = at_most.unwrap_or_else(|| number.most(kind, &figures, &filter));
-    let current = if kind.is_of_kept() { "/dead" } else { "/jobs" };
-    let bulk = Bulk {
+    let number = count_jobs(&app, &figures, kind, &filter).await?;
+    let at_most = fields.number_within("at_most", (1, MAX_JOBS))?;
+    let at_most = at_most.unwrap_or_else(|| number.upper_bound(kind, &figures, &filter));
+    let current = if kind.applies_to_given_up() { "/dead" } else { "/jobs" };
+    let bulk = BulkPage {
         frame: Frame::new(&app, &visit, &figures, kind.title(), current),
         kind,
-        says: says(kind),
-        count: number.words(),
-        is_none: number == Number::Exactly(0),
+        says: explanation(kind),
+        count: number.text(),
+        is_none: number == JobCount::Exactly(0),
         at_most,
-        most: MOST,
-        command: command(kind, &filter, at_most),
-        conditions: filter.conditions(kind.is_of_kept()),
-        button: button(kind),
+        most: MAX_JOBS,
+        command: equivalent_command(kind, &filter, at_most),
+        conditions: filter.conditions(kind.applies_to_given_up()),
+        button: button_label(kind),
         key: match kind {
             Kind::Retry | Kind::Redrive => "r",
             Kind::Cancel => "c",
@@ -125,9 +125,9 @@ pub(crate) async fn preview(
     Ok(page(StatusCode::OK, &bulk))
 }
 
-fn read(fields: &Fields) -> Result<Kind, Fault> {
+fn read_kind(fields: &Fields) -> Result<Kind, Fault> {
     let what = "an action by filter is retry, cancel, redrive or delete";
-    Kind::read(fields.text("do")?).ok_or_else(|| Fault::bad(what))
+    Kind::from_name(fields.text("do")?).ok_or_else(|| Fault::bad_request(what))
 }
 
 /// Returns the filter, or a fault if the database cannot act by one of its conditions.
@@ -143,7 +143,7 @@ fn job_filter(fields: &Fields, kind: Kind, figures: &Figures) -> Result<Filter, 
         ));
     }
     if kind == Kind::Delete && filter.state.is_none() {
-        return Err(Fault::bad("choose a state to delete, such as state:dead"));
+        return Err(Fault::bad_request("choose a state to delete, such as state:dead"));
     }
     if filter
         .state
@@ -155,22 +155,22 @@ fn job_filter(fields: &Fields, kind: Kind, figures: &Figures) -> Result<Filter, 
             .map(|state| format::state_name(*state))
             .collect();
         let what = format!("{} is for jobs that are {}", kind.name(), names.join(", "));
-        return Err(Fault::bad(what));
+        return Err(Fault::bad_request(what));
     }
-    Ok(filter.resolved())
+    Ok(filter.with_absolute_times())
 }
 
 /// The number of jobs that a filter selects.
 #[derive(PartialEq, Eq)]
-enum Number {
+enum JobCount {
     Exactly(i64),
     AtLeast(i64),
     /// Counting them would cost more than acting on them.
     Unknown,
 }
 
-impl Number {
-    fn words(&self) -> String {
+impl JobCount {
+    fn text(&self) -> String {
         match self {
             Self::Exactly(jobs) => format::pluralize(*jobs, "job", "jobs"),
             Self::AtLeast(jobs) => format!("{} or more", format::pluralize(*jobs, "job", "jobs")),
@@ -188,42 +188,42 @@ impl Number {
 
     /// Returns an upper bound of the matching jobs: their number if all were counted, or else the
     /// number without the conditions that counters do not distinguish.
-    fn most(&self, kind: Kind, figures: &Figures, filter: &Filter) -> u32 {
+    fn upper_bound(&self, kind: Kind, figures: &Figures, filter: &Filter) -> u32 {
         let jobs = self
             .exact()
             .unwrap_or_else(|| counted_jobs(kind, figures, filter));
-        u32::try_from(jobs).unwrap_or(MOST).clamp(1, MOST)
+        u32::try_from(jobs).unwrap_or(MAX_JOBS).clamp(1, MAX_JOBS)
     }
 }
 
 /// Returns how many jobs match by queue, name, tag and state.
 fn counted_jobs(kind: Kind, figures: &Figures, filter: &Filter) -> i64 {
-    let sums = figures.snapshot.sums_where(|counter| filter.counts(counter));
+    let sums = figures.snapshot.sums_where(|counter| filter.matches_counter(counter));
     let states = kind.states().iter();
     let matching = states.filter(|state| filter.state.is_none_or(|one| one == **state));
-    matching.map(|state| sums.of(*state)).sum()
+    matching.map(|state| sums.in_state(*state)).sum()
 }
 
-async fn count(
+async fn count_jobs(
     app: &App,
     figures: &Figures,
     kind: Kind,
     filter: &Filter,
-) -> Result<Number, StoreError> {
+) -> Result<JobCount, StoreError> {
     if filter.is_uncounted() {
         return match kind {
-            Kind::Retry | Kind::Cancel => Ok(Number::Unknown),
+            Kind::Retry | Kind::Cancel => Ok(JobCount::Unknown),
             Kind::Redrive | Kind::Delete => {
-                let (jobs, is_bounded) = store::kept_count(&app.pool, filter, COUNTED).await?;
+                let (jobs, is_bounded) = store::count_given_up(&app.pool, filter, MAX_COUNTED_JOBS).await?;
                 Ok(if is_bounded {
-                    Number::AtLeast(jobs)
+                    JobCount::AtLeast(jobs)
                 } else {
-                    Number::Exactly(jobs)
+                    JobCount::Exactly(jobs)
                 })
             }
         };
     }
-    Ok(Number::Exactly(counted_jobs(kind, figures, filter)))
+    Ok(JobCount::Exactly(counted_jobs(kind, figures, filter)))
 }
 
 pub(crate) async fn begin(
@@ -232,13 +232,13 @@ pub(crate) async fn begin(
     Form(fields): Form,
 ) -> Result<Response, Fault> {
     check_may_act(&app, &visit).await?;
-    let kind = read(&fields)?;
-    let figures = app.collector.seen().await?;
+    let kind = read_kind(&fields)?;
+    let figures = app.collector.figures().await?;
     let filter = job_filter(&fields, kind, &figures)?;
-    let number = count(&app, &figures, kind, &filter).await?;
-    let at_most = fields.number_within("at_most", (1, MOST))?;
-    let at_most = at_most.unwrap_or_else(|| number.most(kind, &figures, &filter));
-    let begun = Begun {
+    let number = count_jobs(&app, &figures, kind, &filter).await?;
+    let at_most = fields.number_within("at_most", (1, MAX_JOBS))?;
+    let at_most = at_most.unwrap_or_else(|| number.upper_bound(kind, &figures, &filter));
+    let begun = NewAction {
         kind,
         filter: &filter.to_string(),
         at_most: i64::from(at_most),
@@ -246,11 +246,11 @@ pub(crate) async fn begin(
         who: &visit.who,
     };
     let on = format!("filter {filter}, at most {at_most}");
-    let id = store::begin_action(&app.pool, app.driver.me(), &begun).await;
-    let id = audit::began(&visit, kind.name(), &on, id)?;
-    app.driver.begin();
+    let id = store::begin_action(&app.pool, app.driver.console_id(), &begun).await;
+    let id = audit::log_bulk_begin(&visit, kind.name(), &on, id)?;
+    app.driver.start();
     app.driver.wake();
-    app.driver.wait_for(id).await;
-    app.collector.refresh().await;
-    Ok(Redirect::to(&address::bulk(id)).into_response())
+    app.driver.wait_for_end(id).await;
+    app.collector.invalidate().await;
+    Ok(Redirect::to(&address::bulk_action(id)).into_response())
 }

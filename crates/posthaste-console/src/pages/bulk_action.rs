@@ -20,11 +20,11 @@ use crate::store::{self, Session};
 use crate::format;
 
 /// Actions that the list shows at most.
-const LISTED: i64 = 200;
+const MAX_LISTED_ACTIONS: i64 = 200;
 
 #[derive(Template)]
 #[template(path = "bulk_action.html")]
-struct One {
+struct ActionPage {
     frame: Frame,
     line: BulkLine,
     /// The verb that follows the number of jobs.
@@ -36,17 +36,17 @@ struct One {
     is_ours: bool,
 }
 
-impl One {
-    fn is(&self, progress: Progress) -> bool {
+impl ActionPage {
+    fn has_progress(&self, progress: Progress) -> bool {
         self.line.progress == progress
     }
 
     fn may_stop(&self) -> bool {
-        self.is(Progress::Running) && self.stopped_by.is_none() || self.is(Progress::Failed)
+        self.has_progress(Progress::Running) && self.stopped_by.is_none() || self.has_progress(Progress::Failed)
     }
 
     fn may_continue(&self) -> bool {
-        self.is(Progress::Stopped) || self.is(Progress::Failed)
+        self.has_progress(Progress::Stopped) || self.has_progress(Progress::Failed)
     }
 }
 
@@ -56,18 +56,18 @@ pub(crate) async fn show(
     Path(id): Path<String>,
 ) -> Result<Response, Fault> {
     let action = find_action(&app, &id).await?;
-    let figures = app.collector.seen().await?;
-    let path = if action.kind.is_of_kept() {
+    let figures = app.collector.figures().await?;
+    let path = if action.kind.applies_to_given_up() {
         "/dead"
     } else {
         "/jobs"
     };
-    let one = One {
+    let one = ActionPage {
         frame: Frame::new(&app, &visit, &figures, action.kind.title(), path),
         line: bulk_line(&action, figures.snapshot.server.at),
-        verb: action.kind.done(),
+        verb: action.kind.past_verb(),
         at_most: format::count(action.at_most),
-        jobs: address::filtered(path, &action.filter),
+        jobs: address::filtered_jobs(path, &action.filter),
         stopped_by: action.stopped_by.as_ref().map(|who| format::one_line(who, 60)),
         is_ours: action.is_ours,
     };
@@ -76,18 +76,18 @@ pub(crate) async fn show(
 
 #[derive(Template)]
 #[template(path = "bulk_actions.html")]
-struct List {
+struct ActionsPage {
     frame: Frame,
     lines: Vec<BulkLine>,
 }
 
 pub(crate) async fn list(State(app): State<Arc<App>>, visit: Visit) -> Result<Response, Fault> {
-    let figures = app.collector.seen().await?;
-    let session = Session::read(&app.pool).await?;
-    let actions = store::actions(&session, LISTED).await?;
-    session.end().await?;
+    let figures = app.collector.figures().await?;
+    let session = Session::begin_read(&app.pool).await?;
+    let actions = store::read_actions(&session, MAX_LISTED_ACTIONS).await?;
+    session.commit().await?;
     let now = figures.snapshot.server.at;
-    let list = List {
+    let list = ActionsPage {
         frame: Frame::new(&app, &visit, &figures, "Actions by filter", ""),
         lines: actions
             .iter()
@@ -108,12 +108,12 @@ pub(crate) async fn stop(
     let jobs = |jobs: i64| usize::try_from(jobs).unwrap_or(0);
     let done = stopped.as_ref().map_err(Clone::clone);
     let done = done.map(|moved| moved.as_ref().map_or(0, |moved| jobs(moved.jobs)));
-    audit::log(&visit, "stop", &action.on(), done)?;
+    audit::log_outcome(&visit, "stop", &action.log_description(), done)?;
     if let Some(moved) = stopped?.filter(|moved| moved.progress == Progress::Stopped) {
-        audit::ended(&action, &moved, None);
+        audit::log_bulk_end(&action, &moved, None);
     }
-    app.collector.refresh().await;
-    Ok(Redirect::to(&address::bulk(action.id)).into_response())
+    app.collector.invalidate().await;
+    Ok(Redirect::to(&address::bulk_action(action.id)).into_response())
 }
 
 pub(crate) async fn continue_action(
@@ -123,18 +123,18 @@ pub(crate) async fn continue_action(
 ) -> Result<Response, Fault> {
     check_may_act(&app, &visit).await?;
     let action = find_action(&app, &id).await?;
-    let continued = store::continue_action(&app.pool, action.id, app.driver.me()).await;
-    audit::log(&visit, "continue", &action.on(), continued.map(|_| 0))?;
-    app.driver.begin();
+    let continued = store::continue_action(&app.pool, action.id, app.driver.console_id()).await;
+    audit::log_outcome(&visit, "continue", &action.log_description(), continued.map(|_| 0))?;
+    app.driver.start();
     app.driver.wake();
-    app.driver.wait_for(action.id).await;
-    app.collector.refresh().await;
-    Ok(Redirect::to(&address::bulk(action.id)).into_response())
+    app.driver.wait_for_end(action.id).await;
+    app.collector.invalidate().await;
+    Ok(Redirect::to(&address::bulk_action(action.id)).into_response())
 }
 
 async fn find_action(app: &App, id: &str) -> Result<Action, Fault> {
     let action = match id.parse() {
-        Ok(id) => store::action(&app.pool, id).await?,
+        Ok(id) => store::read_action(&app.pool, id).await?,
         Err(_) => None,
     };
     action.ok_or_else(|| {

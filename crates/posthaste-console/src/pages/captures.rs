@@ -23,7 +23,7 @@ use crate::store;
 use crate::format;
 
 /// A capture, as a row of the table.
-struct Row {
+struct CaptureRow {
     /// Its exact name, for forms.
     key: String,
     name: String,
@@ -43,7 +43,7 @@ struct Row {
 }
 
 /// A gap, as a row of the table.
-struct Missing {
+struct GapRow {
     id: i64,
     capture: String,
     begins: String,
@@ -61,27 +61,27 @@ struct Missing {
 #[template(path = "captures.html")]
 struct CapturesPage {
     frame: Frame,
-    rows: Vec<Row>,
-    gaps: Vec<Missing>,
+    rows: Vec<CaptureRow>,
+    gaps: Vec<GapRow>,
     took: String,
 }
 
 pub(crate) async fn show(State(app): State<Arc<App>>, visit: Visit) -> Result<Response, Fault> {
-    let figures = app.collector.seen().await?;
+    let figures = app.collector.figures().await?;
     let started = Instant::now();
-    let gaps = store::gaps(&app.pool).await?;
+    let gaps = store::read_gaps(&app.pool).await?;
     let took = format::precise_duration(started.elapsed().as_secs_f64());
     let now = figures.snapshot.server.at;
     let captures = CapturesPage {
         frame: Frame::new(&app, &visit, &figures, "Captures", "/captures"),
-        rows: figures.snapshot.captures.iter().map(row).collect(),
-        gaps: gaps.iter().map(|one| missing(one, now)).collect(),
+        rows: figures.snapshot.captures.iter().map(capture_row).collect(),
+        gaps: gaps.iter().map(|one| gap_row(one, now)).collect(),
         took,
     };
     Ok(page(StatusCode::OK, &captures))
 }
 
-fn row(one: &Overview) -> Row {
+fn capture_row(one: &Overview) -> CaptureRow {
     let class = match one.state() {
         "running" | "copying" | "direct" => "up",
         "waiting" | "draining" => "retrying",
@@ -95,7 +95,7 @@ fn row(one: &Overview) -> Row {
     let reason = one.stopped.as_deref().or(lost).or(problem);
     let reason = reason.unwrap_or_default();
     let bytes = |number: Option<i64>| number.map_or_else(|| "–".to_owned(), format::bytes);
-    Row {
+    CaptureRow {
         key: one.name.clone(),
         name: format::one_line(&one.name, 60),
         slot: format::one_line(&one.slot, 80),
@@ -109,11 +109,11 @@ fn row(one: &Overview) -> Row {
         retained: bytes(one.retained_bytes),
         gaps: one.gaps,
         is_paused: one.paused_at.is_some(),
-        copy: copy(one),
+        copy: copy_text(one),
     }
 }
 
-fn copy(one: &Overview) -> String {
+fn copy_text(one: &Overview) -> String {
     match (&one.copy_problem, one.copied_rows) {
         (Some(problem), _) => format!("a copy failed: {}", format::one_line(problem, 300)),
         (None, Some(rows)) => {
@@ -124,9 +124,9 @@ fn copy(one: &Overview) -> String {
     }
 }
 
-fn missing(gap: &Gap, now: Timestamp) -> Missing {
+fn gap_row(gap: &Gap, now: Timestamp) -> GapRow {
     let accepted = gap.accepted_by.as_deref().map(|who| format::one_line(who, 60));
-    Missing {
+    GapRow {
         id: gap.id,
         capture: format::one_line(&gap.capture, 60),
         begins: gap.begins.clone(),
@@ -145,7 +145,7 @@ pub(crate) async fn pause(
     visit: Visit,
     Form(fields): Form,
 ) -> Result<Response, Fault> {
-    rest(&app, &visit, &fields, true).await
+    set_paused(&app, &visit, &fields, true).await
 }
 
 pub(crate) async fn resume(
@@ -153,10 +153,10 @@ pub(crate) async fn resume(
     visit: Visit,
     Form(fields): Form,
 ) -> Result<Response, Fault> {
-    rest(&app, &visit, &fields, false).await
+    set_paused(&app, &visit, &fields, false).await
 }
 
-async fn rest(
+async fn set_paused(
     app: &App,
     visit: &Visit,
     fields: &Fields,
@@ -169,12 +169,12 @@ async fn rest(
         false => ("resume capture", "wake"),
     };
     let changed = store::pause_capture(&app.pool, name, is_paused).await;
-    let changed = audit::log(visit, action, name, changed)?;
-    app.collector.refresh().await;
-    Ok(notice::done(fields.back(), did, changed))
+    let changed = audit::log_outcome(visit, action, name, changed)?;
+    app.collector.invalidate().await;
+    Ok(notice::redirect_with_notice(fields.return_address(), did, changed))
 }
 
-pub(crate) async fn accept(
+pub(crate) async fn accept_gap(
     State(app): State<Arc<App>>,
     visit: Visit,
     Form(fields): Form,
@@ -186,7 +186,7 @@ pub(crate) async fn accept(
         Fault::new(StatusCode::BAD_REQUEST, "a gap has a number", then)
     })?;
     let accepted = store::accept_gap(&app.pool, id).await;
-    let accepted = audit::log(&visit, "accept gap", &id.to_string(), accepted)?;
-    app.collector.refresh().await;
-    Ok(notice::done(fields.back(), "accept", accepted))
+    let accepted = audit::log_outcome(&visit, "accept gap", &id.to_string(), accepted)?;
+    app.collector.invalidate().await;
+    Ok(notice::redirect_with_notice(fields.return_address(), "accept", accepted))
 }

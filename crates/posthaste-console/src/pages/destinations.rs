@@ -16,12 +16,12 @@ use crate::guard::Visit;
 
 #[derive(Template)]
 #[template(path = "destinations.html")]
-struct Destinations {
+struct DestinationsPage {
     frame: Frame,
     figures: Arc<Figures>,
 }
 
-impl Destinations {
+impl DestinationsPage {
     fn has_rejections(&self) -> bool {
         let mut relays = self.figures.relays.iter();
         relays.any(|relay| !relay.rejections.is_empty())
@@ -29,8 +29,8 @@ impl Destinations {
 }
 
 pub(crate) async fn show(State(app): State<Arc<App>>, visit: Visit) -> Result<Response, Fault> {
-    let figures = app.collector.seen().await?;
+    let figures = app.collector.figures().await?;
     let frame = Frame::new(&app, &visit, &figures, "Destinations", "/destinations");
-    let destinations = Destinations { frame, figures };
+    let destinations = DestinationsPage { frame, figures };
     Ok(page(StatusCode::OK, &destinations))
 }

@@ -21,7 +21,7 @@ use crate::format;
 
 #[derive(Template)]
 #[template(path = "drain.html")]
-struct Drain {
+struct DrainPage {
     frame: Frame,
     queue: String,
     shown: String,
@@ -40,7 +40,7 @@ pub(crate) async fn show(
     Query(fields): Query,
 ) -> Result<Response, Fault> {
     let queue = &fields.name("queue")?;
-    let figures = app.collector.seen().await?;
+    let figures = app.collector.figures().await?;
     let snapshot = &figures.snapshot;
     let sums = snapshot
         .sums_by_queue()
@@ -53,14 +53,14 @@ pub(crate) async fn show(
         state: Some(posthaste::State::Running),
         ..Default::default()
     };
-    let drain = Drain {
+    let drain = DrainPage {
         frame: Frame::new(&app, &visit, &figures, "Drain", "/queues"),
         shown: format::one_line(queue, 80),
         running: Cell::number(format!("queue.{queue}.running"), sums.running),
         is_empty: sums.running == 0,
         waiting: format::pluralize(sums.available, "job waits", "jobs wait"),
         paused: snapshot.paused_at(queue).map(|at| format::time(at, now)),
-        jobs: address::filtered("/jobs", &running),
+        jobs: address::filtered_jobs("/jobs", &running),
         queue: queue.to_owned(),
     };
     Ok(page(StatusCode::OK, &drain))
@@ -74,13 +74,13 @@ pub(crate) async fn begin(
 ) -> Result<Response, Fault> {
     check_may_act(&app, &visit).await?;
     let queue = &queues::find_queue(&app, &fields).await?;
-    audit::log(
+    audit::log_outcome(
         &visit,
         "drain",
         queue,
-        queues::paused(&app, queue, true).await,
+        queues::set_paused(&app, queue, true).await,
     )?;
-    app.collector.refresh().await;
-    let to = address::of("/queues/drain", &[("queue", queue)]);
-    Ok(notice::done(&to, "pause", 0))
+    app.collector.invalidate().await;
+    let to = address::with_fields("/queues/drain", &[("queue", queue)]);
+    Ok(notice::redirect_with_notice(&to, "pause", 0))
 }

@@ -8,7 +8,7 @@ use crate::notice;
 use crate::{Role, format};
 
 /// A page in the navigation.
-pub(super) struct Item {
+pub(super) struct NavigationItem {
     pub(super) href: &'static str,
     pub(super) label: &'static str,
     /// The key that opens it after `g`.
@@ -25,7 +25,7 @@ pub(super) struct Frame {
     /// The environment, such as production.
     pub(super) name: String,
     pub(super) place: String,
-    pub(super) items: Vec<Item>,
+    pub(super) items: Vec<NavigationItem>,
     pub(super) role: &'static str,
     pub(super) who: String,
     pub(super) as_of: Option<Cell>,
@@ -48,14 +48,14 @@ pub(super) struct Frame {
 type Page = (&'static str, &'static str, &'static str, &'static str);
 
 /// The pages; those of jobs are above the line, the others below it.
-const PAGES: [Page; 14] = [
+const NAVIGATION_PAGES: [Page; 14] = [
     ("/", "Overview", "o", ""),
     ("/queues", "Queues", "q", "margin.queues"),
     ("/jobs", "Jobs", "j", "margin.jobs"),
     ("/scheduled", "Scheduled", "s", "margin.scheduled"),
     ("/periodic", "Periodic", "p", ""),
     ("/dead", "Dead", "d", "margin.dead"),
-    (EXPIRED, "Expired", "e", "margin.expired"),
+    (EXPIRED_JOBS_ADDRESS, "Expired", "e", "margin.expired"),
     ("/destinations", "Destinations", "l", "margin.relays"),
     ("/sync", "Index sync", "i", ""),
     ("/captures", "Captures", "c", ""),
@@ -65,7 +65,7 @@ const PAGES: [Page; 14] = [
     ("/settings", "Settings", ",", ""),
 ];
 /// The address of expired jobs, which have their own item in the navigation.
-pub(super) const EXPIRED: &str = "/dead?filter=state%3Aexpired";
+pub(super) const EXPIRED_JOBS_ADDRESS: &str = "/dead?filter=state%3Aexpired";
 
 impl Frame {
     pub(super) fn new(
@@ -86,9 +86,9 @@ impl Frame {
         frame.powerless_role = is_powerless.then(|| format::one_line(&server.role, 60));
         frame.as_of = Some(figures.as_of());
         frame.is_live = true;
-        frame.notice = visit.notice.as_deref().and_then(notice::read);
-        let cells = figures.margin();
-        for (item, (_, _, _, key)) in frame.items.iter_mut().zip(PAGES) {
+        frame.notice = visit.notice.as_deref().and_then(notice::notice_text);
+        let cells = figures.navigation_cells();
+        for (item, (_, _, _, key)) in frame.items.iter_mut().zip(NAVIGATION_PAGES) {
             item.cell = cells.iter().find(|cell| cell.key == key).cloned();
         }
         frame
@@ -100,7 +100,7 @@ impl Frame {
         title: impl Into<String>,
         current: &str,
     ) -> Self {
-        let items = PAGES.into_iter().map(|(href, label, letter, _)| Item {
+        let items = NAVIGATION_PAGES.into_iter().map(|(href, label, letter, _)| NavigationItem {
             href,
             label,
             letter,
@@ -120,7 +120,7 @@ impl Frame {
             is_replica: false,
             powerless_role: None,
             may_act: false,
-            may_leave: has_login(app) && visit.is_in(),
+            may_leave: has_login(app) && visit.is_authenticated(),
             back: visit.path.clone(),
             notice: None,
             is_live: false,

@@ -15,7 +15,7 @@ pub(crate) async fn live() -> &'static str {
 /// Succeeds if the database answered within the last half minute; it is read at most every two
 /// seconds.
 pub(crate) async fn ready(State(app): State<Arc<App>>) -> (StatusCode, &'static str) {
-    match app.collector.seen().await {
+    match app.collector.figures().await {
         Ok(_) => (StatusCode::OK, "ready\n"),
         Err(error) => {
             tracing::warn!(%error, "the console is not ready");

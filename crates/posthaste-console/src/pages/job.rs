@@ -21,13 +21,13 @@ use crate::guard::Visit;
 use crate::redact::{Piece, Redactor};
 use crate::store::{self, Session, StoreError, Waiting};
 use crate::format;
-use order::{COUNTED, Order};
+use order::{MAX_COUNTED_SUCCESSORS, KeyOrder};
 
 /// The most that is shown of the arguments, in bytes, and of an error, in characters.
-const ARGUMENTS: usize = 64 * 1024;
-const ERROR: usize = 8_000;
+const MAX_ARGUMENT_BYTES: usize = 64 * 1024;
+const MAX_ERROR_CHARS: usize = 8_000;
 /// The most attempts that are shown.
-const ATTEMPTS: usize = 50;
+const MAX_SHOWN_ATTEMPTS: usize = 50;
 
 /// An event of the past, or an expected one.
 struct TimelineEntry {
@@ -54,7 +54,7 @@ struct JobPage {
     key_link: Option<String>,
     name_link: String,
     /// The jobs that wait for it, if it has an ordering key.
-    order: Option<Order>,
+    order: Option<KeyOrder>,
     arguments: Vec<Piece>,
     bytes: String,
     is_cut: bool,
@@ -76,35 +76,35 @@ pub(crate) async fn show(
     visit: Visit,
     Path(id): Path<String>,
 ) -> Result<Response, Fault> {
-    let number: i64 = id.parse().map_err(|_| unknown(&format::one_line(&id, 40)))?;
-    let Read {
+    let number: i64 = id.parse().map_err(|_| unknown_job(&format::one_line(&id, 40)))?;
+    let JobData {
         job,
         failures,
         waiting,
-    } = read(&app, JobId(number))
+    } = read_job(&app, JobId(number))
         .await?
-        .ok_or_else(|| unknown(&id))?;
-    let figures = app.collector.seen().await?;
+        .ok_or_else(|| unknown_job(&id))?;
+    let figures = app.collector.figures().await?;
     let now = figures.snapshot.server.at;
-    let (pieces, redacted) = app.secrets.indented(job.kwargs_json());
-    let (arguments, is_cut) = cut(pieces);
+    let (pieces, redacted) = app.secrets.format_indented(job.kwargs_json());
+    let (arguments, is_cut) = truncate_pieces(pieces);
     let name = format::one_line(&job.name, 120);
     let job_page = JobPage {
         frame: Frame::new(&app, &visit, &figures, name.clone(), "/jobs"),
         id: job.id.0,
         state: format::state_name(job.state),
         timeline: timeline(&job, &failures, now, &app.secrets),
-        facts: facts(&job, now, &app.secrets),
+        facts: job_facts(&job, now, &app.secrets),
         order: job
             .ordering_key
             .as_ref()
-            .filter(|_| !is_over(job.state))
-            .map(|_| Order::of(number, &waiting, now)),
-        queue_page: address::past(&job.queue),
+            .filter(|_| !has_ended(job.state))
+            .map(|_| KeyOrder::from_waiting(number, &waiting, now)),
+        queue_page: address::queue_page(&job.queue),
         queue: format::one_line(&job.queue, 80),
-        queue_link: address::queue(&job.queue),
+        queue_link: address::queue_jobs(&job.queue),
         key_link: job.ordering_key.as_deref().map(address::key_jobs),
-        name_link: address::filtered(
+        name_link: address::filtered_jobs(
             "/jobs",
             &Filter {
                 name: Some(job.name.clone()),
@@ -115,13 +115,13 @@ pub(crate) async fn show(
         bytes: format::bytes(i64::try_from(job.kwargs_json().len()).unwrap_or(i64::MAX)),
         is_cut,
         redacted,
-        actions: actions(&job),
+        actions: action_buttons(&job),
         name,
     };
     Ok(page(StatusCode::OK, &job_page))
 }
 
-fn unknown(id: &str) -> Fault {
+fn unknown_job(id: &str) -> Fault {
     let then = "It may be completed and no longer kept (posthaste queues keep sets for how long), \
                 or it never existed.";
     Fault::new(
@@ -132,26 +132,26 @@ fn unknown(id: &str) -> Fault {
 }
 
 /// The data of a job.
-struct Read {
+struct JobData {
     job: FoundJob,
     failures: Vec<Failure>,
     /// The jobs that wait for their turn of the same ordering key.
     waiting: Vec<Waiting>,
 }
 
-async fn read(app: &App, id: JobId) -> Result<Option<Read>, StoreError> {
-    let session = Session::read(&app.pool).await?;
+async fn read_job(app: &App, id: JobId) -> Result<Option<JobData>, StoreError> {
+    let session = Session::begin_read(&app.pool).await?;
     let Some(job) = session.jobs()?.find(id).await? else {
-        session.end().await?;
+        session.commit().await?;
         return Ok(None);
     };
     let failures = session.jobs()?.failures(id).await?;
     let waiting = match &job.ordering_key {
-        Some(key) if !is_over(job.state) => store::waiting_for_turn(&session, key, COUNTED).await?,
+        Some(key) if !has_ended(job.state) => store::waiting_for_turn(&session, key, MAX_COUNTED_SUCCESSORS).await?,
         _ => Vec::new(),
     };
-    session.end().await?;
-    Ok(Some(Read {
+    session.commit().await?;
+    Ok(Some(JobData {
         job,
         failures,
         waiting,
@@ -159,7 +159,7 @@ async fn read(app: &App, id: JobId) -> Result<Option<Read>, StoreError> {
 }
 
 /// Returns whether a job has ended, so that no other job waits for it.
-fn is_over(state: JobState) -> bool {
+fn has_ended(state: JobState) -> bool {
     matches!(
         state,
         JobState::Completed
@@ -184,24 +184,24 @@ fn timeline(
         error: None,
     };
     let mut timeline = vec![plain("ok", "Enqueued".to_owned(), at(job.enqueued_at))];
-    if failures.len() > ATTEMPTS {
-        let left_out = i64::try_from(failures.len() - ATTEMPTS).unwrap_or(i64::MAX);
+    if failures.len() > MAX_SHOWN_ATTEMPTS {
+        let left_out = i64::try_from(failures.len() - MAX_SHOWN_ATTEMPTS).unwrap_or(i64::MAX);
         let what = format!(
             "{} before these",
             format::pluralize(left_out, "attempt", "attempts")
         );
         timeline.push(plain("", what, String::new()));
     }
-    let first_shown = failures.len().saturating_sub(ATTEMPTS);
+    let first_shown = failures.len().saturating_sub(MAX_SHOWN_ATTEMPTS);
     timeline.extend(failures[first_shown..].iter().map(|failure| {
         TimelineEntry {
             class: "bad",
-            what: failed(failure),
+            what: failure_text(failure),
             time: at(failure.at),
             error: failure
                 .error
                 .as_deref()
-                .map(|error| format::several_lines(&secrets.error(error), ERROR)),
+                .map(|error| format::several_lines(&secrets.redact_error(error), MAX_ERROR_CHARS)),
         }
     }));
     if let Some(claimed_at) = job.claimed_at {
@@ -220,11 +220,11 @@ fn timeline(
         };
         timeline.push(plain("busy", what, at(claimed_at)));
     }
-    timeline.push(ending(job, now));
+    timeline.push(state_entry(job, now));
     timeline
 }
 
-fn failed(failure: &Failure) -> String {
+fn failure_text(failure: &Failure) -> String {
     let by = failure
         .worker_name
         .as_deref()
@@ -242,7 +242,7 @@ fn failed(failure: &Failure) -> String {
 }
 
 /// Returns the entry about its current state, or what happens next.
-fn ending(job: &FoundJob, now: Timestamp) -> TimelineEntry {
+fn state_entry(job: &FoundJob, now: Timestamp) -> TimelineEntry {
     let until = format::seconds_between(now, job.scheduled_at);
     let due = match until > 0.0 {
         true => format!("in {}", format::age(until)),
@@ -287,7 +287,7 @@ fn ending(job: &FoundJob, now: Timestamp) -> TimelineEntry {
     }
 }
 
-fn facts(job: &FoundJob, now: Timestamp, secrets: &Redactor) -> Vec<(&'static str, String)> {
+fn job_facts(job: &FoundJob, now: Timestamp, secrets: &Redactor) -> Vec<(&'static str, String)> {
     let attempts = match job.max_attempts {
         Some(most) => format!("{} of {most} counted", job.attempts),
         None => format!("{} counted, no limit", job.attempts),
@@ -310,12 +310,12 @@ fn facts(job: &FoundJob, now: Timestamp, secrets: &Redactor) -> Vec<(&'static st
     }
     // Attempts are deleted after some time; this error is retained with the job.
     if let Some(error) = &job.last_error {
-        facts.push(("Last error", format::one_line(&secrets.error(error), 300)));
+        facts.push(("Last error", format::one_line(&secrets.redact_error(error), 300)));
     }
     facts
 }
 
-fn actions(job: &FoundJob) -> Vec<Button> {
+fn action_buttons(job: &FoundJob) -> Vec<Button> {
     let button = |action, label, key, class| Button {
         action,
         label,
@@ -341,8 +341,8 @@ fn actions(job: &FoundJob) -> Vec<Button> {
 }
 
 /// Returns the beginning of long arguments, and whether something was cut off.
-fn cut(pieces: Vec<Piece>) -> (Vec<Piece>, bool) {
-    let mut left = ARGUMENTS;
+fn truncate_pieces(pieces: Vec<Piece>) -> (Vec<Piece>, bool) {
+    let mut left = MAX_ARGUMENT_BYTES;
     let mut shown = Vec::new();
     for piece in pieces {
         let length = piece.text.chars().count();

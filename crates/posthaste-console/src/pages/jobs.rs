@@ -12,9 +12,9 @@ use jiff::Timestamp;
 use posthaste::State as JobState;
 use posthaste_observe::Sums;
 
-use super::frame::{EXPIRED, Frame};
+use super::frame::{EXPIRED_JOBS_ADDRESS, Frame};
 use super::page;
-use causes::Summary;
+use causes::CauseTable;
 
 use crate::address;
 use crate::app::App;
@@ -24,18 +24,18 @@ use crate::filter::Filter;
 use crate::form::{Fields, Query};
 use crate::guard::Visit;
 use crate::redact::{Piece, Redactor};
-use crate::search::{Found, JobSearch};
+use crate::search::{SearchResult, JobSearch};
 use crate::store::JobRow;
-use crate::window::{Cursor, KEPT};
+use crate::window::{Cursor, GIVEN_UP_STATES};
 use crate::format;
 
 /// Jobs of a page by default, and the most that an address can request.
-const PAGE: u32 = 50;
-const MOST: u32 = 200;
+const DEFAULT_PAGE_JOBS: u32 = 50;
+const MAX_PAGE_JOBS: u32 = 200;
 /// The most characters of arguments in a row.
-const ARGUMENTS: usize = 120;
+const MAX_ARGUMENT_CHARS: usize = 120;
 
-const LISTED: [JobState; 7] = [
+const WAITING_STATES: [JobState; 7] = [
     JobState::Available,
     JobState::Running,
     JobState::Scheduled,
@@ -46,10 +46,10 @@ const LISTED: [JobState; 7] = [
 ];
 
 /// States of jobs that are due later.
-const LATER: [JobState; 2] = [JobState::Scheduled, JobState::Retrying];
+const DUE_LATER_STATES: [JobState; 2] = [JobState::Scheduled, JobState::Retrying];
 
 /// A state to filter by.
-struct Chip {
+struct StateChip {
     state: &'static str,
     count: String,
     href: String,
@@ -57,7 +57,7 @@ struct Chip {
 }
 
 /// A job, as a row of the table.
-struct Row {
+struct ListedJob {
     id: i64,
     name: String,
     tag: String,
@@ -71,15 +71,15 @@ struct Row {
 
 #[derive(Template)]
 #[template(path = "jobs.html")]
-struct Jobs {
+struct JobsPage {
     frame: Frame,
     path: &'static str,
     /// The filter as it was typed.
     typed: String,
     /// Why the filter is invalid.
     problem: Option<String>,
-    chips: Vec<Chip>,
-    rows: Vec<Row>,
+    chips: Vec<StateChip>,
+    rows: Vec<ListedJob>,
     /// Whether the list is one of jobs that were given up.
     is_kept: bool,
     state: &'static str,
@@ -91,12 +91,12 @@ struct Jobs {
     is_continued: bool,
     searches: bool,
     took: String,
-    bulk: Vec<Bulk>,
-    causes: Summary,
+    bulk: Vec<BulkLink>,
+    causes: CauseTable,
 }
 
 /// A link to an action on all matching jobs.
-struct Bulk {
+struct BulkLink {
     href: String,
     says: String,
 }
@@ -106,8 +106,8 @@ pub(crate) async fn show(
     visit: Visit,
     Query(fields): Query,
 ) -> Result<Response, Fault> {
-    let figures = app.collector.seen().await?;
-    let (filter, problem) = match typed(&fields, &figures) {
+    let figures = app.collector.figures().await?;
+    let (filter, problem) = match parse_typed_filter(&fields, &figures) {
         Ok(filter) => (filter, None),
         Err(problem) => (Filter::default(), Some(problem)),
     };
@@ -115,7 +115,7 @@ pub(crate) async fn show(
 }
 
 /// Parses the typed filter.
-fn typed(fields: &Fields, figures: &Figures) -> Result<Filter, String> {
+fn parse_typed_filter(fields: &Fields, figures: &Figures) -> Result<Filter, String> {
     let typed = fields.get("filter").unwrap_or_default();
     Filter::parse(typed, figures.snapshot.server.at)
 }
@@ -126,9 +126,9 @@ pub(crate) async fn scheduled(
     visit: Visit,
     Query(fields): Query,
 ) -> Result<Response, Fault> {
-    let figures = app.collector.seen().await?;
-    let parsed = typed(&fields, &figures).and_then(|filter| match filter.state {
-        Some(state) if !LATER.contains(&state) => Err(format!(
+    let figures = app.collector.figures().await?;
+    let parsed = parse_typed_filter(&fields, &figures).and_then(|filter| match filter.state {
+        Some(state) if !DUE_LATER_STATES.contains(&state) => Err(format!(
             "this page lists scheduled and retrying jobs, not {state} ones"
         )),
         _ => Ok(filter),
@@ -155,9 +155,9 @@ pub(crate) async fn dead(
     visit: Visit,
     Query(fields): Query,
 ) -> Result<Response, Fault> {
-    let figures = app.collector.seen().await?;
-    let parsed = typed(&fields, &figures).and_then(|filter| match filter.state {
-        Some(state) if !KEPT.contains(&state) => Err(format!(
+    let figures = app.collector.figures().await?;
+    let parsed = parse_typed_filter(&fields, &figures).and_then(|filter| match filter.state {
+        Some(state) if !GIVEN_UP_STATES.contains(&state) => Err(format!(
             "this page lists dead, discarded, expired and cancelled jobs, not {state} ones"
         )),
         state => Ok(filter.with_state(state.or(Some(JobState::Dead)))),
@@ -185,10 +185,10 @@ async fn list(
         return Ok(Redirect::to(&format!("/jobs/{id}")).into_response());
     }
     let typed = fields.get("filter").unwrap_or_default().to_owned();
-    let sums = figures.snapshot.sums_where(|counter| filter.counts(counter));
-    let limit = fields.number("limit", (1, MOST))?.unwrap_or(PAGE);
+    let sums = figures.snapshot.sums_where(|counter| filter.matches_counter(counter));
+    let limit = fields.number("limit", (1, MAX_PAGE_JOBS))?.unwrap_or(DEFAULT_PAGE_JOBS);
     let at = fields.get("at").map(str::parse::<Cursor>).transpose();
-    let at = at.map_err(|_| Fault::bad("this page of the list does not exist"))?;
+    let at = at.map_err(|_| Fault::bad_request("this page of the list does not exist"))?;
     let is_continued = at.is_some();
     let search = JobSearch {
         filter: &filter,
@@ -200,16 +200,16 @@ async fn list(
     };
     // An invalid filter selects no job, so that no action can affect other jobs.
     let found = match problem {
-        Some(_) => Found::default(),
-        None => search.take(&app.pool).await?,
+        Some(_) => SearchResult::default(),
+        None => search.run(&app.pool).await?,
     };
     let causes = match path == "/dead" && problem.is_none() && !is_continued {
-        true => causes::summary(app, &filter).await?,
-        false => Summary::default(),
+        true => causes::cause_table(app, &filter).await?,
+        false => CauseTable::default(),
     };
-    let is_kept = filter.state.is_some_and(|state| KEPT.contains(&state));
+    let is_kept = filter.state.is_some_and(|state| GIVEN_UP_STATES.contains(&state));
     let (title, current) = match (path, filter.state) {
-        ("/dead", Some(JobState::Expired)) => ("Expired", EXPIRED),
+        ("/dead", Some(JobState::Expired)) => ("Expired", EXPIRED_JOBS_ADDRESS),
         ("/dead", Some(JobState::Discarded)) => ("Discarded", "/dead"),
         ("/dead", Some(JobState::Cancelled)) => ("Cancelled", "/dead"),
         ("/dead", _) => ("Dead", "/dead"),
@@ -221,21 +221,21 @@ async fn list(
     // user intended.
     let all = match problem {
         Some(_) => Vec::new(),
-        None => bulk(path, &filter, &sums, is_kept),
+        None => bulk_links(path, &filter, &sums, is_kept),
     };
-    let jobs = Jobs {
+    let jobs = JobsPage {
         frame: Frame::new(app, visit, figures, title, current),
         problem,
-        chips: chips(path, &filter, &sums),
+        chips: state_chips(path, &filter, &sums),
         rows: found
             .jobs
             .iter()
-            .map(|job| row(job, now, &app.secrets))
+            .map(|job| listed_job(job, now, &app.secrets))
             .collect(),
         is_kept,
         state: filter.state.map_or("", format::state_name),
-        next: next(path, &typed, limit, &found),
-        beginning: address::filtered(path, &typed),
+        next: next_page_address(path, &typed, limit, &found),
+        beginning: address::filtered_jobs(path, &typed),
         is_cut: found.is_cut,
         is_gone: found.is_gone,
         lacks: found.lacks,
@@ -250,13 +250,13 @@ async fn list(
     Ok(page(StatusCode::OK, &jobs))
 }
 
-fn chips(path: &str, filter: &Filter, sums: &Sums) -> Vec<Chip> {
+fn state_chips(path: &str, filter: &Filter, sums: &Sums) -> Vec<StateChip> {
     let states = if path == "/dead" {
-        &KEPT[..]
+        &GIVEN_UP_STATES[..]
     } else if path == "/scheduled" {
-        &LATER[..]
+        &DUE_LATER_STATES[..]
     } else {
-        &LISTED[..]
+        &WAITING_STATES[..]
     };
     let chips = states.iter().map(|state| {
         let is_on = filter.state == Some(*state);
@@ -267,24 +267,24 @@ fn chips(path: &str, filter: &Filter, sums: &Sums) -> Vec<Chip> {
             Some(*state)
         };
         let typed = filter.with_state(other).to_string();
-        Chip {
+        StateChip {
             state: format::state_name(*state),
-            count: format::count(sums.of(*state)),
-            href: address::filtered(path, &typed),
+            count: format::count(sums.in_state(*state)),
+            href: address::filtered_jobs(path, &typed),
             is_on,
         }
     });
     chips.collect()
 }
 
-fn next(path: &str, typed: &str, limit: u32, found: &Found) -> Option<String> {
+fn next_page_address(path: &str, typed: &str, limit: u32, found: &SearchResult) -> Option<String> {
     let (at, limit) = (found.next.as_ref()?.to_string(), limit.to_string());
     let fields = [("filter", typed), ("at", &at), ("limit", &limit)];
-    Some(address::of(path, &fields))
+    Some(address::with_fields(path, &fields))
 }
 
 /// Returns the actions on all matching jobs.
-fn bulk(path: &str, filter: &Filter, sums: &Sums, is_kept: bool) -> Vec<Bulk> {
+fn bulk_links(path: &str, filter: &Filter, sums: &Sums, is_kept: bool) -> Vec<BulkLink> {
     if filter.text.is_some() || filter.id.is_some() || filter.worker.is_some() {
         return Vec::new();
     }
@@ -304,15 +304,15 @@ fn bulk(path: &str, filter: &Filter, sums: &Sums, is_kept: bool) -> Vec<Bulk> {
         _ => &[("cancel", "Cancel")],
     };
     let number = match filter.state {
-        Some(state) => sums.of(state),
+        Some(state) => sums.in_state(state),
         None => sums.pending(),
     };
     let is_counted = !filter.is_uncounted();
     let fitting = actions.iter().filter(|_| !is_counted || number > 0);
     let links = fitting.map(|(action, verb)| {
         let fields = [("do", *action), ("filter", &filter.to_string())];
-        Bulk {
-            href: address::of("/bulk", &fields),
+        BulkLink {
+            href: address::with_fields("/bulk", &fields),
             says: match is_counted {
                 true => format!("{verb} all {} that match", format::count(number)),
                 false => format!("{verb} all that match"),
@@ -322,7 +322,7 @@ fn bulk(path: &str, filter: &Filter, sums: &Sums, is_kept: bool) -> Vec<Bulk> {
     links.collect()
 }
 
-fn row(job: &JobRow, now: Timestamp, secrets: &Redactor) -> Row {
+fn listed_job(job: &JobRow, now: Timestamp, secrets: &Redactor) -> ListedJob {
     let since = |at: Timestamp| format::age(format::seconds_between(at, now).max(0.0));
     let until = format::seconds_between(now, job.scheduled_at);
     let when = match job.state {
@@ -336,11 +336,11 @@ fn row(job: &JobRow, now: Timestamp, secrets: &Redactor) -> Row {
             None => since(job.enqueued_at.max(job.scheduled_at.min(now))),
         },
     };
-    Row {
+    ListedJob {
         id: job.id,
         name: format::one_line(&job.name, 80),
         tag: format::one_line(&job.tag, 40),
-        arguments: arguments(job, secrets),
+        arguments: argument_pieces(job, secrets),
         state: format::state_name(job.state),
         attempt: match job.max_attempts {
             Some(most) => format!("{}/{most}", job.attempt),
@@ -349,23 +349,23 @@ fn row(job: &JobRow, now: Timestamp, secrets: &Redactor) -> Row {
         queue: format::one_line(&job.queue, 60),
         when,
         error: format::one_line(
-            &secrets.error(job.last_error.as_deref().unwrap_or_default()),
+            &secrets.redact_error(job.last_error.as_deref().unwrap_or_default()),
             160,
         ),
     }
 }
 
 /// Returns the beginning of the arguments, or only the size of long ones.
-fn arguments(job: &JobRow, secrets: &Redactor) -> Vec<Piece> {
+fn argument_pieces(job: &JobRow, secrets: &Redactor) -> Vec<Piece> {
     let Some(kwargs) = &job.kwargs else {
         return vec![Piece {
             text: format::bytes(job.kwargs_bytes.into()),
             is_redacted: false,
         }];
     };
-    let mut left = ARGUMENTS;
+    let mut left = MAX_ARGUMENT_CHARS;
     let mut shown = Vec::new();
-    for piece in secrets.line(kwargs) {
+    for piece in secrets.format_on_one_line(kwargs) {
         if left == 0 {
             break;
         }

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::app::App;
-use crate::collector::{EVERY, Seen};
+use crate::collector::{MIN_READ_INTERVAL, FiguresResult};
 use crate::fault::Fault;
 use crate::figures::Figures;
 use crate::guard::{Login, Visit};
@@ -21,7 +21,7 @@ use crate::store::StoreError;
 use crate::format;
 
 /// The longest duration of a stream, which also ends with its login. The page then opens a new one.
-const LASTS: Duration = Duration::from_secs(1_800);
+const MAX_STREAM_TIME: Duration = Duration::from_secs(1_800);
 
 /// The state that a page has received.
 struct PageState {
@@ -72,33 +72,33 @@ impl PageState {
                 return Some((event, self));
             }
             if !self.is_first {
-                tokio::time::sleep(EVERY).await;
+                tokio::time::sleep(MIN_READ_INTERVAL).await;
             }
-            let is_over = |login| self.app.token_auth.is_over(login);
-            if self.since.elapsed() > LASTS || self.login.as_ref().is_some_and(is_over) {
+            let is_over = |login| self.app.token_auth.has_ended(login);
+            if self.since.elapsed() > MAX_STREAM_TIME || self.login.as_ref().is_some_and(is_over) {
                 return None;
             }
             self.is_first = false;
-            let seen = self.app.collector.seen().await;
-            self.note(&seen);
+            let seen = self.app.collector.figures().await;
+            self.push_changes(&seen);
         }
     }
 
     /// Queues events for values that differ from those that the page shows.
-    fn note(&mut self, seen: &Seen) {
+    fn push_changes(&mut self, seen: &FiguresResult) {
         match seen {
             Ok(figures) => {
                 if self.fault.take().is_some() {
-                    self.say("fault", String::new());
+                    self.push_event("fault", String::new());
                     // The fault was shown in their place.
                     self.verdicts.clear();
                 }
                 self.as_of = Some(figures.snapshot.server.at);
-                self.note_cells(figures);
-                let verdicts = verdicts(figures);
+                self.push_changed_cells(figures);
+                let verdicts = verdicts_json(figures);
                 if verdicts != self.verdicts {
                     self.verdicts.clone_from(&verdicts);
-                    self.say("verdicts", verdicts);
+                    self.push_event("verdicts", verdicts);
                 }
             }
             Err(error) => {
@@ -106,13 +106,13 @@ impl PageState {
                 if self.fault.as_ref() != Some(&error) {
                     let text = serde_json::Value::from(error.as_str()).to_string();
                     self.fault = Some(error);
-                    self.say("fault", text);
+                    self.push_event("fault", text);
                 }
             }
         }
     }
 
-    fn note_cells(&mut self, figures: &Figures) {
+    fn push_changed_cells(&mut self, figures: &Figures) {
         let cells = figures.cells().into_iter();
         let cells: BTreeMap<_, _> = cells
             .map(|cell| (cell.key, (cell.text, cell.class)))
@@ -127,14 +127,14 @@ impl PageState {
         let others = !self.cells.is_empty() && !cells.keys().eq(self.cells.keys());
         self.cells = cells;
         if others {
-            self.say("lines", "1".to_owned());
+            self.push_event("lines", "1".to_owned());
         }
         if !is_same {
-            self.say("cells", serde_json::Value::from(changed).to_string());
+            self.push_event("cells", serde_json::Value::from(changed).to_string());
         }
     }
 
-    fn say(&mut self, event: &str, data: String) {
+    fn push_event(&mut self, event: &str, data: String) {
         let data = if data.is_empty() {
             "\"\"".to_owned()
         } else {
@@ -156,7 +156,7 @@ fn error_fragment(error: &StoreError, as_of: Option<Timestamp>) -> String {
     }
 }
 
-fn verdicts(figures: &Figures) -> String {
+fn verdicts_json(figures: &Figures) -> String {
     let all = figures
         .verdicts
         .iter()

@@ -15,11 +15,11 @@ use crate::form::{Form, Query};
 use crate::guard::{TokenAuth, Visit, is_secure};
 
 /// Delay of the response to a wrong token.
-const PENALTY: Duration = Duration::from_millis(500);
+const WRONG_TOKEN_DELAY: Duration = Duration::from_millis(500);
 
 #[derive(Template)]
 #[template(path = "login.html")]
-struct Login {
+struct LoginPage {
     nonce: String,
     assets: &'static str,
     back: String,
@@ -32,13 +32,13 @@ pub(crate) async fn show(
     Query(fields): Query,
 ) -> Response {
     match has_login(&app) {
-        true => form(&visit, fields.back(), false),
+        true => login_form(&visit, fields.return_address(), false),
         false => Redirect::to("/").into_response(),
     }
 }
 
-fn form(visit: &Visit, back: &str, is_wrong: bool) -> Response {
-    let login = Login {
+fn login_form(visit: &Visit, back: &str, is_wrong: bool) -> Response {
+    let login = LoginPage {
         nonce: visit.nonce.clone(),
         assets: super::assets::version(),
         back: back.to_owned(),
@@ -52,7 +52,7 @@ fn form(visit: &Visit, back: &str, is_wrong: bool) -> Response {
     page(status, &login)
 }
 
-pub(crate) async fn enter(
+pub(crate) async fn log_in(
     State(app): State<Arc<App>>,
     visit: Visit,
     headers: HeaderMap,
@@ -60,7 +60,7 @@ pub(crate) async fn enter(
 ) -> Response {
     let is_known = app
         .token_auth
-        .knows(fields.get("token").unwrap_or_default());
+        .is_token(fields.get("token").unwrap_or_default());
     let cookie = app
         .token_auth
         .cookie(app.settings.over_tls || is_secure(&headers))
@@ -69,20 +69,20 @@ pub(crate) async fn enter(
     let Some(cookie) = cookie else {
         let peer = visit.peer.as_deref().unwrap_or("unknown");
         tracing::warn!(peer, "a login to the console had a wrong token");
-        tokio::time::sleep(PENALTY).await;
-        return form(&visit, fields.back(), true);
+        tokio::time::sleep(WRONG_TOKEN_DELAY).await;
+        return login_form(&visit, fields.return_address(), true);
     };
-    let mut response = Redirect::to(fields.back()).into_response();
+    let mut response = Redirect::to(fields.return_address()).into_response();
     response.headers_mut().insert("set-cookie", cookie);
     response
 }
 
-pub(crate) async fn leave(State(app): State<Arc<App>>, visit: Visit) -> Result<Response, Fault> {
+pub(crate) async fn log_out(State(app): State<Arc<App>>, visit: Visit) -> Result<Response, Fault> {
     if let Some(login) = visit.login {
-        app.token_auth.end(login);
+        app.token_auth.end_login(login);
     }
     let mut response = Redirect::to("/login").into_response();
-    if let Ok(cookie) = HeaderValue::from_str(&TokenAuth::no_cookie()) {
+    if let Ok(cookie) = HeaderValue::from_str(&TokenAuth::removal_cookie()) {
         response.headers_mut().insert("set-cookie", cookie);
     }
     Ok(response)

@@ -97,7 +97,7 @@ async fn check_may_act(app: &App, visit: &Visit) -> Result<(), Fault> {
         let then = "Start it with --operate to make changes, or use the command line.";
         return Err(Fault::new(StatusCode::FORBIDDEN, what, then));
     }
-    let seen = app.collector.seen().await?;
+    let seen = app.collector.figures().await?;
     match seen.snapshot.server.is_replica {
         true => Err(crate::store::StoreError::ReadOnly.into()),
         false => Ok(()),

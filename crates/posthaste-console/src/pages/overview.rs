@@ -20,16 +20,16 @@ use crate::format;
 
 #[derive(Template)]
 #[template(path = "overview.html")]
-struct Overview {
+struct OverviewPage {
     frame: Frame,
     figures: Arc<Figures>,
     took: String,
     charts: Charts,
-    horizon: Option<Horizon>,
+    horizon: Option<OldestHolder>,
 }
 
 /// The holder that has held back vacuum longest.
-struct Horizon {
+struct OldestHolder {
     held: String,
     who: String,
     queue: String,
@@ -42,18 +42,18 @@ pub(crate) async fn show(
     visit: Visit,
     Query(fields): Query,
 ) -> Result<Response, Fault> {
-    let figures = app.collector.seen().await?;
-    let overview = Overview {
+    let figures = app.collector.figures().await?;
+    let overview = OverviewPage {
         frame: Frame::new(&app, &visit, &figures, "Overview", "/"),
-        charts: super::queue::charts(&app, &fields, &figures, None).await?,
+        charts: super::queue::queue_charts(&app, &fields, &figures, None).await?,
         took: format::precise_duration(figures.snapshot.took.as_secs_f64()),
-        horizon: horizon(&app, &figures).await?,
+        horizon: oldest_holder(&app, &figures).await?,
         figures,
     };
     Ok(page(StatusCode::OK, &overview))
 }
 
-async fn horizon(app: &App, figures: &Figures) -> Result<Option<Horizon>, Fault> {
+async fn oldest_holder(app: &App, figures: &Figures) -> Result<Option<OldestHolder>, Fault> {
     let holders = figures.holders();
     let Some(holder) = holders.first() else {
         return Ok(None);
@@ -63,11 +63,11 @@ async fn horizon(app: &App, figures: &Figures) -> Result<Option<Horizon>, Fault>
         Some(seconds) => format!("{} by {by}", format::age(seconds)),
         None => format!("by {by}"),
     };
-    Ok(Some(Horizon {
+    Ok(Some(OldestHolder {
         held,
         who: format::one_line(&holder_detail(holder), 200),
-        queue: super::transactions::queue_pays(app, figures).await?,
-        tables: super::transactions::tables_pay(holder.transactions.unwrap_or(0)),
+        queue: super::transactions::queue_cost_text(app, figures).await?,
+        tables: super::transactions::table_cost_text(holder.transactions.unwrap_or(0)),
         others: holders.len() - 1,
     }))
 }

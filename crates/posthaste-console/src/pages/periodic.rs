@@ -25,10 +25,10 @@ use crate::store;
 use crate::format;
 
 /// The most characters of arguments in a row.
-const ARGUMENTS: usize = 120;
+const MAX_ARGUMENT_CHARS: usize = 120;
 
 /// A periodic job, as a row of the table.
-struct Row {
+struct PeriodicRow {
     /// Its exact name, for forms.
     key: String,
     name: String,
@@ -53,25 +53,25 @@ struct Row {
 #[template(path = "periodic.html")]
 struct PeriodicPage {
     frame: Frame,
-    rows: Vec<Row>,
+    rows: Vec<PeriodicRow>,
     took: String,
 }
 
 pub(crate) async fn show(State(app): State<Arc<App>>, visit: Visit) -> Result<Response, Fault> {
-    let figures = app.collector.seen().await?;
+    let figures = app.collector.figures().await?;
     let started = Instant::now();
-    let all = store::periodic(&app.pool).await?;
+    let all = store::read_periodic(&app.pool).await?;
     let took = format::precise_duration(started.elapsed().as_secs_f64());
     let now = figures.snapshot.server.at;
     let periodic = PeriodicPage {
         frame: Frame::new(&app, &visit, &figures, "Periodic", "/periodic"),
-        rows: all.iter().map(|one| row(one, now, &app.secrets)).collect(),
+        rows: all.iter().map(|one| periodic_row(one, now, &app.secrets)).collect(),
         took,
     };
     Ok(page(StatusCode::OK, &periodic))
 }
 
-fn row(one: &store::Periodic, now: Timestamp, secrets: &Redactor) -> Row {
+fn periodic_row(one: &store::Periodic, now: Timestamp, secrets: &Redactor) -> PeriodicRow {
     let until = one.next_at.map(|at| format::seconds_between(now, at));
     let (state, class) = match (one.is_off, &one.error, until) {
         (true, ..) => ("off".into(), "paused"),
@@ -87,11 +87,11 @@ fn row(one: &store::Periodic, now: Timestamp, secrets: &Redactor) -> Row {
         name: Some(one.job.clone()),
         ..Filter::default()
     };
-    Row {
+    PeriodicRow {
         key: one.name.clone(),
         name: format::one_line(&one.name, 120),
         job: format::one_line(&one.job, 80),
-        link: address::filtered("/jobs", &of_name),
+        link: address::filtered_jobs("/jobs", &of_name),
         schedule: format::one_line(&one.schedule, 60),
         time_zone: format::one_line(&one.time_zone, 40),
         next: match until {
@@ -111,7 +111,7 @@ fn row(one: &store::Periodic, now: Timestamp, secrets: &Redactor) -> Row {
             None => "by posthaste.route".to_owned(),
         },
         tag: format::one_line(&one.tag, 40),
-        arguments: arguments(one.kwargs.as_deref(), secrets),
+        arguments: argument_pieces(one.kwargs.as_deref(), secrets),
         missed: match one.missed.as_str() {
             "all" => "run all",
             "none" => "run none",
@@ -123,16 +123,16 @@ fn row(one: &store::Periodic, now: Timestamp, secrets: &Redactor) -> Row {
     }
 }
 
-fn arguments(kwargs: Option<&str>, secrets: &Redactor) -> Vec<Piece> {
+fn argument_pieces(kwargs: Option<&str>, secrets: &Redactor) -> Vec<Piece> {
     let Some(kwargs) = kwargs else {
         return vec![Piece {
             text: "more than 4 KiB".to_owned(),
             is_redacted: false,
         }];
     };
-    let mut left = ARGUMENTS;
+    let mut left = MAX_ARGUMENT_CHARS;
     let mut shown = Vec::new();
-    for piece in secrets.line(kwargs) {
+    for piece in secrets.format_on_one_line(kwargs) {
         if left == 0 {
             break;
         }
@@ -143,7 +143,7 @@ fn arguments(kwargs: Option<&str>, secrets: &Redactor) -> Vec<Piece> {
     shown
 }
 
-pub(crate) async fn run(
+pub(crate) async fn run_now(
     State(app): State<Arc<App>>,
     visit: Visit,
     Form(fields): Form,
@@ -151,9 +151,9 @@ pub(crate) async fn run(
     check_may_act(&app, &visit).await?;
     let name = &fields.name("name")?;
     let jobs = store::run_periodic(&app.pool, name).await;
-    let jobs = audit::log(&visit, "run periodic", name, jobs)?;
-    app.collector.refresh().await;
-    Ok(notice::done(fields.back(), "run", jobs))
+    let jobs = audit::log_outcome(&visit, "run periodic", name, jobs)?;
+    app.collector.invalidate().await;
+    Ok(notice::redirect_with_notice(fields.return_address(), "run", jobs))
 }
 
 pub(crate) async fn switch_off(
@@ -161,7 +161,7 @@ pub(crate) async fn switch_off(
     visit: Visit,
     Form(fields): Form,
 ) -> Result<Response, Fault> {
-    switch(&app, &visit, &fields, false).await
+    switch_periodic(&app, &visit, &fields, false).await
 }
 
 pub(crate) async fn switch_on(
@@ -169,10 +169,10 @@ pub(crate) async fn switch_on(
     visit: Visit,
     Form(fields): Form,
 ) -> Result<Response, Fault> {
-    switch(&app, &visit, &fields, true).await
+    switch_periodic(&app, &visit, &fields, true).await
 }
 
-async fn switch(app: &App, visit: &Visit, fields: &Fields, is_on: bool) -> Result<Response, Fault> {
+async fn switch_periodic(app: &App, visit: &Visit, fields: &Fields, is_on: bool) -> Result<Response, Fault> {
     check_may_act(app, visit).await?;
     let name = &fields.name("name")?;
     let (action, did) = match is_on {
@@ -180,6 +180,6 @@ async fn switch(app: &App, visit: &Visit, fields: &Fields, is_on: bool) -> Resul
         false => ("switch periodic off", "off"),
     };
     let changed = store::switch_periodic(&app.pool, name, is_on).await;
-    let changed = audit::log(visit, action, name, changed)?;
-    Ok(notice::done(fields.back(), did, changed))
+    let changed = audit::log_outcome(visit, action, name, changed)?;
+    Ok(notice::redirect_with_notice(fields.return_address(), did, changed))
 }

@@ -10,7 +10,7 @@ use axum::response::Response;
 use super::frame::Frame;
 use super::page;
 use crate::app::App;
-use crate::chart::{Charts, Over};
+use crate::chart::{Charts, Period};
 use crate::fault::Fault;
 use crate::figures::{Figures, QueueLine};
 use crate::filter::Filter;
@@ -20,7 +20,7 @@ use crate::{address, store, format};
 
 #[derive(Template)]
 #[template(path = "queue.html")]
-struct Queue {
+struct QueuePage {
     frame: Frame,
     charts: Charts,
     name: String,
@@ -34,7 +34,7 @@ struct Queue {
 }
 
 /// Periods of rate limits, in seconds.
-const PER: [(u32, &str); 4] = [
+const RATE_PERIODS: [(u32, &str); 4] = [
     (1, "a second"),
     (60, "a minute"),
     (3_600, "an hour"),
@@ -42,11 +42,11 @@ const PER: [(u32, &str); 4] = [
 ];
 
 /// Units of the retention of completed jobs, in seconds.
-const UNITS: [(u32, &str); 2] = [(3_600, "hours"), (86_400, "days")];
-impl Queue {
+const RETENTION_UNITS: [(u32, &str); 2] = [(3_600, "hours"), (86_400, "days")];
+impl QueuePage {
     /// Returns the retention of completed jobs, in days if it is a number of whole days, or else in
     /// hours.
-    fn keep(&self, seconds: &Option<f64>) -> (u32, String) {
+    fn retention(&self, seconds: &Option<f64>) -> (u32, String) {
         let Some(seconds) = *seconds else {
             return (3_600, String::new());
         };
@@ -58,12 +58,12 @@ impl Queue {
         (unit, format!("{:.0}", (seconds / f64::from(unit)).ceil()))
     }
 
-    fn is_per(&self, seconds: &u32, per: &f64) -> bool {
+    fn is_rate_period(&self, seconds: &u32, per: &f64) -> bool {
         f64::from(*seconds) == *per
     }
 
     /// Returns a name for a period that is not one of the choices.
-    fn other(&self, per: &f64) -> Option<String> {
+    fn other_rate_period(&self, per: &f64) -> Option<String> {
         let is_usual = self.per.iter().any(|(usual, _)| self.is_per(usual, per));
         (*per > 0.0 && !is_usual).then(|| format!("every {}", format::precise_duration(*per)))
     }
@@ -74,21 +74,21 @@ pub(crate) async fn show(
     visit: Visit,
     Query(fields): Query,
 ) -> Result<Response, Fault> {
-    let figures = app.collector.seen().await?;
+    let figures = app.collector.figures().await?;
     let name = fields.name("queue")?;
     let line = figures.queues.iter().find(|line| line.name == name);
-    let line = line.cloned().ok_or_else(|| unknown(&name))?;
+    let line = line.cloned().ok_or_else(|| unknown_queue(&name))?;
     let shown = format::one_line(&name, 60);
-    let queue = Queue {
+    let queue = QueuePage {
         frame: Frame::new(&app, &visit, &figures, format!("Queue {shown}"), "/queues"),
-        charts: charts(&app, &fields, &figures, Some(&name)).await?,
-        jobs: address::queue(&name),
-        dead: address::filtered("/dead", &queue_filter(&name)),
-        shown: crate::filter::shell(&shown),
+        charts: queue_charts(&app, &fields, &figures, Some(&name)).await?,
+        jobs: address::queue_jobs(&name),
+        dead: address::filtered_jobs("/dead", &queue_filter(&name)),
+        shown: crate::filter::quote_for_shell(&shown),
         name: shown,
         line,
-        per: PER,
-        units: UNITS,
+        per: RATE_PERIODS,
+        units: RETENTION_UNITS,
     };
     Ok(page(StatusCode::OK, &queue))
 }
@@ -101,7 +101,7 @@ fn queue_filter(name: &str) -> Filter {
 }
 
 /// Returns the fault of an unknown queue.
-pub(super) fn unknown(name: &str) -> Fault {
+pub(super) fn unknown_queue(name: &str) -> Fault {
     let what = format!("queue {} does not exist", format::one_line(name, 60));
     let then = "A queue appears once a job was enqueued in it, or once \
                 'posthaste queues pause' or 'limit' was run for it.";
@@ -109,14 +109,14 @@ pub(super) fn unknown(name: &str) -> Fault {
 }
 
 /// Returns charts of a queue, or of the whole database, over the period in the address.
-pub(super) async fn charts(
+pub(super) async fn queue_charts(
     app: &App,
     fields: &Fields,
     figures: &Figures,
     queue: Option<&str>,
 ) -> Result<Charts, Fault> {
-    let over = Over::read(fields.get("over"));
+    let over = Period::from_name(fields.get("over"));
     let now = figures.snapshot.server.at;
-    let samples = store::samples(&app.pool, queue, over, now).await?;
+    let samples = store::read_samples(&app.pool, queue, over, now).await?;
     Ok(Charts::new(queue, &samples, over, now))
 }

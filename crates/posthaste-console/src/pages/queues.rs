@@ -22,14 +22,14 @@ use crate::store::{Session, StoreError};
 
 #[derive(Template)]
 #[template(path = "queues.html")]
-struct Queues {
+struct QueuesPage {
     frame: Frame,
     figures: Arc<Figures>,
 }
 
 pub(crate) async fn show(State(app): State<Arc<App>>, visit: Visit) -> Result<Response, Fault> {
-    let figures = app.collector.seen().await?;
-    let queues = Queues {
+    let figures = app.collector.figures().await?;
+    let queues = QueuesPage {
         frame: Frame::new(&app, &visit, &figures, "Queues", "/queues"),
         figures,
     };
@@ -43,8 +43,8 @@ pub(crate) async fn pause(
 ) -> Result<Response, Fault> {
     check_may_act(&app, &visit).await?;
     let queue = &find_queue(&app, &fields).await?;
-    audit::log(&visit, "pause", queue, paused(&app, queue, true).await)?;
-    Ok(done(&app, &fields, "pause").await)
+    audit::log_outcome(&visit, "pause", queue, set_paused(&app, queue, true).await)?;
+    Ok(redirect_after_change(&app, &fields, "pause").await)
 }
 
 pub(crate) async fn resume(
@@ -54,36 +54,36 @@ pub(crate) async fn resume(
 ) -> Result<Response, Fault> {
     check_may_act(&app, &visit).await?;
     let queue = &find_queue(&app, &fields).await?;
-    audit::log(&visit, "resume", queue, paused(&app, queue, false).await)?;
-    Ok(done(&app, &fields, "resume").await)
+    audit::log_outcome(&visit, "resume", queue, set_paused(&app, queue, false).await)?;
+    Ok(redirect_after_change(&app, &fields, "resume").await)
 }
 
 /// Returns the queue that a form names, which must exist: a setting would create a queue of a
 /// misspelled name.
 pub(super) async fn find_queue(app: &App, fields: &Fields) -> Result<String, Fault> {
     let queue = fields.name("queue")?;
-    if !is_there(app, &queue).await? {
+    if !queue_exists(app, &queue).await? {
         // The first job of the queue may be newer than the figures.
-        app.collector.refresh().await;
-        if !is_there(app, &queue).await? {
-            return Err(super::queue::unknown(&queue));
+        app.collector.invalidate().await;
+        if !queue_exists(app, &queue).await? {
+            return Err(super::queue::unknown_queue(&queue));
         }
     }
     Ok(queue)
 }
 
-async fn is_there(app: &App, queue: &str) -> Result<bool, StoreError> {
-    let figures = app.collector.seen().await?;
+async fn queue_exists(app: &App, queue: &str) -> Result<bool, StoreError> {
+    let figures = app.collector.figures().await?;
     Ok(figures.queues.iter().any(|line| line.name == queue))
 }
 
-pub(super) async fn paused(app: &App, queue: &str, is_paused: bool) -> Result<usize, StoreError> {
-    let session = Session::act(&app.pool).await?;
+pub(super) async fn set_paused(app: &App, queue: &str, is_paused: bool) -> Result<usize, StoreError> {
+    let session = Session::begin_action(&app.pool).await?;
     match is_paused {
         true => session.jobs()?.pause(queue).await?,
         false => session.jobs()?.resume(queue).await?,
     };
-    session.end().await.map(|()| 0)
+    session.commit().await.map(|()| 0)
 }
 
 pub(crate) async fn limit(
@@ -93,18 +93,18 @@ pub(crate) async fn limit(
 ) -> Result<Response, Fault> {
     check_may_act(&app, &visit).await?;
     let queue = &find_queue(&app, &fields).await?;
-    let rate = rate(&fields)?;
+    let rate = read_rate_limit(&fields)?;
     let (rate, in_words) = rate.unzip();
     let (action, on) = match in_words {
         Some(in_words) => ("limit", format!("{queue}: {in_words}")),
         None => ("unlimit", queue.to_owned()),
     };
-    audit::log(&visit, action, &on, limited(&app, queue, rate).await)?;
-    Ok(done(&app, &fields, action).await)
+    audit::log_outcome(&visit, action, &on, set_rate_limit(&app, queue, rate).await)?;
+    Ok(redirect_after_change(&app, &fields, action).await)
 }
 
 /// Returns the rate limit of a form, also in words; `None` without a number of jobs.
-fn rate(fields: &Fields) -> Result<Option<(Rate, String)>, Fault> {
+fn read_rate_limit(fields: &Fields) -> Result<Option<(Rate, String)>, Fault> {
     let most = i32::MAX.unsigned_abs();
     let Some(jobs) = fields.number_within("rate", (1, most))? else {
         return Ok(None);
@@ -118,14 +118,14 @@ fn rate(fields: &Fields) -> Result<Option<(Rate, String)>, Fault> {
     }))
 }
 
-async fn limited(app: &App, queue: &str, rate: Option<Rate>) -> Result<usize, StoreError> {
-    let session = Session::act(&app.pool).await?;
+async fn set_rate_limit(app: &App, queue: &str, rate: Option<Rate>) -> Result<usize, StoreError> {
+    let session = Session::begin_action(&app.pool).await?;
     session.jobs()?.limit(queue, rate).await?;
-    session.end().await.map(|()| 0)
+    session.commit().await.map(|()| 0)
 }
 
 /// The longest retention, in hours.
-const LONGEST: u32 = 3_660 * 24;
+const MAX_RETENTION_HOURS: u32 = 3_660 * 24;
 
 pub(crate) async fn keep(
     State(app): State<Arc<App>>,
@@ -134,28 +134,28 @@ pub(crate) async fn keep(
 ) -> Result<Response, Fault> {
     check_may_act(&app, &visit).await?;
     let queue = &find_queue(&app, &fields).await?;
-    let number = fields.number_within("keep", (1, LONGEST))?;
+    let number = fields.number_within("keep", (1, MAX_RETENTION_HOURS))?;
     let unit = fields
         .number_within("unit", (3_600, 86_400))?
         .unwrap_or(3_600);
     let seconds = number.map(|number| u64::from(number) * u64::from(unit));
-    let seconds = seconds.map(|seconds| seconds.min(u64::from(LONGEST) * 3_600));
+    let seconds = seconds.map(|seconds| seconds.min(u64::from(MAX_RETENTION_HOURS) * 3_600));
     let (action, on) = match seconds {
         Some(seconds) => ("keep", format!("{queue}: {seconds} s")),
         None => ("forget", queue.to_owned()),
     };
     let keep = seconds.map(Duration::from_secs);
-    audit::log(&visit, action, &on, kept(&app, queue, keep).await)?;
-    Ok(done(&app, &fields, action).await)
+    audit::log_outcome(&visit, action, &on, set_retention(&app, queue, keep).await)?;
+    Ok(redirect_after_change(&app, &fields, action).await)
 }
 
-async fn kept(app: &App, queue: &str, keep: Option<Duration>) -> Result<usize, StoreError> {
-    let session = Session::act(&app.pool).await?;
+async fn set_retention(app: &App, queue: &str, keep: Option<Duration>) -> Result<usize, StoreError> {
+    let session = Session::begin_action(&app.pool).await?;
     session.jobs()?.keep(queue, keep).await?;
-    session.end().await.map(|()| 0)
+    session.commit().await.map(|()| 0)
 }
 
-async fn done(app: &App, fields: &Fields, did: &str) -> Response {
-    app.collector.refresh().await;
-    notice::done(fields.back(), did, 0)
+async fn redirect_after_change(app: &App, fields: &Fields, did: &str) -> Response {
+    app.collector.invalidate().await;
+    notice::redirect_with_notice(fields.return_address(), did, 0)
 }

@@ -13,7 +13,7 @@ use super::{check_may_act, page};
 use crate::app::App;
 use crate::audit;
 use crate::fault::Fault;
-use crate::filter::shell;
+use crate::filter::quote_for_shell;
 use crate::form::{Fields, Form, Query};
 use crate::guard::Visit;
 use crate::notice;
@@ -21,13 +21,13 @@ use crate::store;
 use crate::format;
 
 /// The most ids of one form.
-const IDS: usize = 10_000;
+const MAX_IDS: usize = 10_000;
 /// The most characters of the statement that are shown.
-const SHOWN: usize = 4_000;
+const MAX_STATEMENT_CHARS: usize = 4_000;
 
 #[derive(Template)]
 #[template(path = "reindex.html")]
-struct Preview {
+struct PreviewPage {
     frame: Frame,
     table: String,
     about: String,
@@ -38,7 +38,7 @@ struct Preview {
 }
 
 /// The fields that select documents.
-const CHOICE: [&str; 7] = [
+const SELECTION_FIELDS: [&str; 7] = [
     "by",
     "ids",
     "column",
@@ -53,19 +53,19 @@ pub(crate) async fn preview(
     visit: Visit,
     Query(fields): Query,
 ) -> Result<Response, Fault> {
-    let table = synced(&app, &fields).await?;
-    let reindex = chosen(&fields)?;
-    let figures = app.collector.seen().await?;
+    let table = find_sync(&app, &fields).await?;
+    let reindex = read_selection(&fields)?;
+    let figures = app.collector.figures().await?;
     let plan = store::plan_reindex(&app.pool, &table, &reindex).await?;
     let about = plan.about.round() as i64;
-    let sent = CHOICE
+    let sent = SELECTION_FIELDS
         .into_iter()
         .filter_map(|name| Some((name, fields.get(name)?.to_owned())));
-    let preview = Preview {
+    let preview = PreviewPage {
         frame: Frame::new(&app, &visit, &figures, "Re-index", "/sync"),
         about: format::pluralize(about, "document", "documents"),
-        statement: format::several_lines(&plan.statement, SHOWN),
-        command: command(&table, &reindex),
+        statement: format::several_lines(&plan.statement, MAX_STATEMENT_CHARS),
+        command: equivalent_command(&table, &reindex),
         fields: sent.collect(),
         table,
     };
@@ -78,19 +78,19 @@ pub(crate) async fn begin(
     Form(fields): Form,
 ) -> Result<Response, Fault> {
     check_may_act(&app, &visit).await?;
-    let table = synced(&app, &fields).await?;
-    let reindex = chosen(&fields)?;
-    let on = format::one_line(&command(&table, &reindex), 300);
+    let table = find_sync(&app, &fields).await?;
+    let reindex = read_selection(&fields)?;
+    let on = format::one_line(&equivalent_command(&table, &reindex), 300);
     let begun = store::begin_reindex(&app.pool, &table, &reindex).await;
-    let jobs = audit::log(&visit, "re-index", &on, begun)?;
-    app.collector.refresh().await;
-    Ok(notice::done("/sync", "reindex", jobs))
+    let jobs = audit::log_outcome(&visit, "re-index", &on, begun)?;
+    app.collector.invalidate().await;
+    Ok(notice::redirect_with_notice("/sync", "reindex", jobs))
 }
 
 /// Returns the name of the sync, or a fault if it does not exist.
-async fn synced(app: &App, fields: &Fields) -> Result<String, Fault> {
+async fn find_sync(app: &App, fields: &Fields) -> Result<String, Fault> {
     let table = fields.text("table")?;
-    let all = store::synced(&app.pool).await?;
+    let all = store::read_syncs(&app.pool).await?;
     match all.iter().any(|one| one.name == table) {
         true => Ok(table.to_owned()),
         false => Err(Fault::new(
@@ -102,22 +102,22 @@ async fn synced(app: &App, fields: &Fields) -> Result<String, Fault> {
 }
 
 /// Reads the selection of a form. No part of it is ever used as SQL.
-fn chosen(fields: &Fields) -> Result<Reindex, Fault> {
+fn read_selection(fields: &Fields) -> Result<Reindex, Fault> {
     let text = |name| fields.get(name).map(str::to_owned);
     let all = Reindex {
         force: fields.get("different") != Some("yes"),
         ..Reindex::default()
     };
-    if CHOICE
+    if SELECTION_FIELDS
         .iter()
         .any(|name| fields.get(name).is_some_and(|value| value.contains('\0')))
     {
-        return Err(Fault::bad("a value must not contain NUL"));
+        return Err(Fault::bad_request("a value must not contain NUL"));
     }
     match fields.text("by")? {
         "all" => Ok(all),
         "ids" => Ok(Reindex {
-            ids: Some(ids(fields.text("ids")?)?),
+            ids: Some(split_ids(fields.text("ids")?)?),
             ..all
         }),
         "value" => Ok(Reindex {
@@ -128,7 +128,7 @@ fn chosen(fields: &Fields) -> Result<Reindex, Fault> {
         "time" => {
             let (since, until) = (text("since"), text("until"));
             if since.is_none() && until.is_none() {
-                return Err(Fault::bad("give a start or an end time"));
+                return Err(Fault::bad_request("give a start or an end time"));
             }
             Ok(Reindex {
                 column: Some(fields.text("column")?.to_owned()),
@@ -137,27 +137,27 @@ fn chosen(fields: &Fields) -> Result<Reindex, Fault> {
                 ..all
             })
         }
-        _ => Err(Fault::bad("choose documents by all, ids, value or time")),
+        _ => Err(Fault::bad_request("choose documents by all, ids, value or time")),
     }
 }
 
 /// Splits ids on separate lines or separated by commas.
-fn ids(typed: &str) -> Result<Vec<String>, Fault> {
+fn split_ids(typed: &str) -> Result<Vec<String>, Fault> {
     let ids = typed
         .split(['\n', '\r', ','])
         .map(str::trim)
         .filter(|id| !id.is_empty());
     let ids: Vec<String> = ids.map(str::to_owned).collect();
     match ids.len() {
-        0 => Err(Fault::bad("no id is given")),
-        1..=IDS => Ok(ids),
-        _ => Err(Fault::bad(format!("at most {IDS} ids at once"))),
+        0 => Err(Fault::bad_request("no id is given")),
+        1..=MAX_IDS => Ok(ids),
+        _ => Err(Fault::bad_request(format!("at most {MAX_IDS} ids at once"))),
     }
 }
 
 /// Returns the equivalent command.
-fn command(table: &str, reindex: &Reindex) -> String {
-    let mut command = format!("posthaste sync reindex {}", shell(table));
+fn equivalent_command(table: &str, reindex: &Reindex) -> String {
+    let mut command = format!("posthaste sync reindex {}", quote_for_shell(table));
     let condition = match (&reindex.column, &reindex.equals) {
         (Some(column), Some(value)) => {
             let column = column.replace('"', "\"\"");
@@ -178,7 +178,7 @@ fn command(table: &str, reindex: &Reindex) -> String {
     let before = command.len();
     for (option, value) in options {
         if let Some(value) = value {
-            command.push_str(&format!(" {option} {}", shell(value)));
+            command.push_str(&format!(" {option} {}", quote_for_shell(value)));
         }
     }
     if command.len() == before {
@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn the_command_has_the_selected_options() {
-        let of = |reindex: Reindex| command("page", &reindex);
+        let of = |reindex: Reindex| equivalent_command("page", &reindex);
         assert_eq!(of(Reindex::default()), "posthaste sync reindex page --all");
         let one = Reindex {
             column: Some("own\"er".into()),
@@ -210,7 +210,7 @@ mod tests {
             format!("posthaste sync reindex page --where {condition} --only-different")
         );
         let ids = Reindex {
-            ids: Some(ids("7, 8\r\n9\n").unwrap()),
+            ids: Some(split_ids("7, 8\r\n9\n").unwrap()),
             ..Reindex::default()
         };
         assert_eq!(of(ids), "posthaste sync reindex page --ids '7,8,9'");

@@ -20,7 +20,7 @@ use crate::store;
 use crate::format;
 
 /// The name and the value of a setting.
-type Fact = (&'static str, String);
+type Setting = (&'static str, String);
 
 /// A part of the schema, as a row of a table.
 struct Step {
@@ -34,29 +34,29 @@ struct Step {
 struct SettingsPage {
     frame: Frame,
     figures: Arc<Figures>,
-    console: Vec<Fact>,
-    database: Vec<Fact>,
-    log: Vec<Fact>,
+    console: Vec<Setting>,
+    database: Vec<Setting>,
+    log: Vec<Setting>,
     steps: Vec<Step>,
     took: String,
 }
 
 pub(crate) async fn show(State(app): State<Arc<App>>, visit: Visit) -> Result<Response, Fault> {
-    let figures = app.collector.seen().await?;
+    let figures = app.collector.figures().await?;
     let started = Instant::now();
-    let installed = store::installed(&app.pool).await?;
+    let installed = store::read_installation(&app.pool).await?;
     let took = format::precise_duration(started.elapsed().as_secs_f64());
     let now = figures.snapshot.server.at;
-    let step = |one: &store::Step| Step {
+    let step = |one: &store::SchemaStep| Step {
         name: format::one_line(&one.name, 80),
         version: format::one_line(&one.version, 40),
         applied: format::time(one.applied_at, now),
     };
     let settings = SettingsPage {
         frame: Frame::new(&app, &visit, &figures, "Settings", "/settings"),
-        console: console(&app),
-        database: database(&figures, &installed),
-        log: log(&installed.log, figures.snapshot.segments.untruncated()),
+        console: console_settings(&app),
+        database: database_settings(&figures, &installed),
+        log: segment_settings(&installed.log, figures.snapshot.segments.untruncated()),
         steps: installed.steps.iter().map(step).collect(),
         took,
         figures,
@@ -64,7 +64,7 @@ pub(crate) async fn show(State(app): State<Arc<App>>, visit: Visit) -> Result<Re
     Ok(page(StatusCode::OK, &settings))
 }
 
-fn console(app: &App) -> Vec<Fact> {
+fn console_settings(app: &App) -> Vec<Setting> {
     let settings = &app.settings;
     let access = match &settings.access {
         Access::Loopback => "everyone on this machine".to_owned(),
@@ -108,7 +108,7 @@ fn console(app: &App) -> Vec<Fact> {
     facts
 }
 
-fn database(figures: &Figures, installed: &store::Installed) -> Vec<Fact> {
+fn database_settings(figures: &Figures, installed: &store::Installation) -> Vec<Setting> {
     let server = &figures.snapshot.server;
     let role = if server.is_replica {
         "a read-only replica"
@@ -136,7 +136,7 @@ fn database(figures: &Figures, installed: &store::Installed) -> Vec<Fact> {
     ]
 }
 
-fn log(log: &store::Log, behind: i64) -> Vec<Fact> {
+fn segment_settings(log: &store::SegmentLog, behind: i64) -> Vec<Setting> {
     let segments = |number: i64| format::pluralize(number, "segment", "segments");
     let ready = format!("{}, {} of them sealed", segments(log.ready), log.sealed);
     let state = match behind {

@@ -18,14 +18,14 @@ use crate::fault::Fault;
 use crate::figures::{Cell, Figures};
 use crate::filter::Filter;
 use crate::guard::Visit;
-use crate::store::{self, Audited, StoreError, Synced};
+use crate::store::{self, AuditResult, StoreError, Synced};
 use crate::format;
 
 /// The most reasons of a sync that are shown; reasons that name documents may be thousands.
-const REASONS: usize = 5;
+const MAX_REASONS: usize = 5;
 
 /// A synced table, as a row and a card.
-struct Table {
+struct SyncRow {
     name: String,
     relation: String,
     key: String,
@@ -42,7 +42,7 @@ struct Table {
     reindex_jobs: String,
     state: &'static str,
     class: &'static str,
-    problems: Vec<Reason>,
+    problems: Vec<ReasonRow>,
     /// The result of the last audit, and whether both sides differed when it ended.
     audited: String,
     differs: bool,
@@ -56,7 +56,7 @@ struct Table {
 }
 
 /// A reason why changes are not indexed.
-struct Reason {
+struct ReasonRow {
     text: String,
     jobs: String,
     lasts: String,
@@ -67,24 +67,24 @@ struct Reason {
 #[template(path = "sync.html")]
 struct SyncPage {
     frame: Frame,
-    tables: Vec<Table>,
+    tables: Vec<SyncRow>,
     /// Whether the problems were read in time.
     is_whole: bool,
     took: String,
 }
 
 pub(crate) async fn show(State(app): State<Arc<App>>, visit: Visit) -> Result<Response, Fault> {
-    let figures = app.collector.seen().await?;
+    let figures = app.collector.figures().await?;
     let started = Instant::now();
-    let synced = store::synced(&app.pool).await?;
-    let behind = match store::behind(&app.pool, &figures.snapshot).await {
+    let synced = store::read_syncs(&app.pool).await?;
+    let behind = match store::read_lags(&app.pool, &figures.snapshot).await {
         Err(StoreError::Late(_)) => None,
         behind => Some(behind?),
     };
     let late = app.settings.thresholds.sync_late.as_secs_f64();
     let tables = synced.into_iter().map(|one| {
         let behind = behind.as_ref().map(|all| all.get(&one.name).cloned());
-        table(&figures, one, behind.map(Option::unwrap_or_default), late)
+        sync_row(&figures, one, behind.map(Option::unwrap_or_default), late)
     });
     let tables = tables.collect();
     let is_whole = behind.is_some();
@@ -102,7 +102,7 @@ fn given_up(sums: &Sums) -> i64 {
 }
 
 /// Describes a synced table. Without its lag, which may not have been read, it has no problems.
-fn table(figures: &Figures, one: Synced, behind: Option<Behind>, late: f64) -> Table {
+fn sync_row(figures: &Figures, one: Synced, behind: Option<Behind>, late: f64) -> SyncRow {
     let is_read = behind.is_some();
     let behind = behind.unwrap_or_default();
     let (queue, again) = (
@@ -134,7 +134,7 @@ fn table(figures: &Figures, one: Synced, behind: Option<Behind>, late: f64) -> T
     };
     let dead = state_of(&queue, Some(posthaste::State::Dead));
     let all = state_of(&again, None).to_string();
-    Table {
+    SyncRow {
         name: format::one_line(&one.name, 60),
         relation: format::one_line(&one.relation, 120),
         key: format::one_line(&one.key, 60),
@@ -142,30 +142,30 @@ fn table(figures: &Figures, one: Synced, behind: Option<Behind>, late: f64) -> T
         columns: one.columns,
         // The queue has no figures before its first job.
         cells: line.map_or_else(
-            || nothing(&queue),
+            || empty_cells(&queue),
             |line| line.cells.iter().take(4).cloned().collect(),
         ),
         lag: lag.map_or_else(|| "–".to_owned(), format::age),
         given_up: format::count(gone),
         is_given_up: gone > 0,
-        jobs: address::queue(&queue),
-        dead: address::filtered("/dead", &dead),
-        reindex_jobs: address::queue(&again),
+        jobs: address::queue_jobs(&queue),
+        dead: address::filtered_jobs("/dead", &dead),
+        reindex_jobs: address::queue_jobs(&again),
         state,
         class,
-        problems: behind.problems.iter().take(REASONS).map(reason).collect(),
-        audited: one.audited.as_ref().map_or_else(String::new, audited),
-        differs: one.audited.as_ref().is_some_and(differs),
+        problems: behind.problems.iter().take(MAX_REASONS).map(reason_row).collect(),
+        audited: one.audited.as_ref().map_or_else(String::new, audit_text),
+        differs: one.audited.as_ref().is_some_and(audit_differs),
         left: Cell::number(format!("queue.{again}.available"), reindex.pending()),
         is_left: reindex.pending() > 0,
         done: format::count(reindex.done),
         is_resting: snapshot.paused_at(&again).is_some(),
-        cancel: address::of("/bulk", &[("do", "cancel"), ("filter", &all)]),
+        cancel: address::with_fields("/bulk", &[("do", "cancel"), ("filter", &all)]),
         reindex_queue: again,
     }
 }
 
-fn nothing(queue: &str) -> Vec<Cell> {
+fn empty_cells(queue: &str) -> Vec<Cell> {
     let what = ["available", "running", "retrying", "scheduled"];
     what.iter()
         .map(|what| Cell::number(format!("queue.{queue}.{what}"), 0))
@@ -173,11 +173,11 @@ fn nothing(queue: &str) -> Vec<Cell> {
 }
 
 /// Returns whether rows and documents differed when the audit ended.
-fn differs(audit: &Audited) -> bool {
+fn audit_differs(audit: &AuditResult) -> bool {
     audit.differed > audit.repaired
 }
 
-fn audited(audit: &Audited) -> String {
+fn audit_text(audit: &AuditResult) -> String {
     let (rows, documents) = (
         format::pluralize(audit.rows, "row", "rows"),
         format::pluralize(audit.documents, "document", "documents"),
@@ -196,8 +196,8 @@ fn audited(audit: &Audited) -> String {
     format!("{rows}, {documents}, {found}, {ago} ago")
 }
 
-fn reason(problem: &Problem) -> Reason {
-    Reason {
+fn reason_row(problem: &Problem) -> ReasonRow {
+    ReasonRow {
         text: format::one_line(&problem.reason, 300),
         jobs: format::pluralize(problem.jobs, "job", "jobs"),
         lasts: format::age(problem.seconds),

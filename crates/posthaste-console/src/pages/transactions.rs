@@ -21,7 +21,7 @@ use crate::store::{self, DeadRows, StoreError};
 use crate::format;
 
 /// A holder, as a row of the table.
-struct Row {
+struct HolderRow {
     who: String,
     detail: String,
     /// Its last statement, without values.
@@ -33,7 +33,7 @@ struct Row {
 }
 
 /// A session that txwatch ended, as a row of the table.
-struct Ended {
+struct EndedRow {
     at: String,
     server: String,
     session: String,
@@ -45,7 +45,7 @@ struct Ended {
 }
 
 /// A table of the user, as a row of the table.
-struct Table {
+struct TableRow {
     name: String,
     dead: String,
     live: String,
@@ -54,29 +54,29 @@ struct Table {
 
 #[derive(Template)]
 #[template(path = "transactions.html")]
-struct Transactions {
+struct TransactionsPage {
     frame: Frame,
     sees_sessions: bool,
-    rows: Vec<Row>,
-    ended: Vec<Ended>,
+    rows: Vec<HolderRow>,
+    ended: Vec<EndedRow>,
     queue: String,
     own: String,
     /// The tables; `None` if the statistics were not read in time.
-    tables: Option<Vec<Table>>,
+    tables: Option<Vec<TableRow>>,
     took: String,
 }
 
 pub(crate) async fn show(State(app): State<Arc<App>>, visit: Visit) -> Result<Response, Fault> {
-    let figures = app.collector.seen().await?;
+    let figures = app.collector.figures().await?;
     let started = Instant::now();
-    let tables = match store::dead_rows(&app.pool).await {
+    let tables = match store::read_dead_rows(&app.pool).await {
         Ok(tables) => Some(tables),
         Err(StoreError::Late(_)) => None,
         Err(error) => return Err(error.into()),
     };
     let took = format::precise_duration(started.elapsed().as_secs_f64());
     let now = figures.snapshot.server.at;
-    let table = |one: DeadRows| Table {
+    let table = |one: DeadRows| TableRow {
         name: format::one_line(&one.name, 120),
         dead: format::count(one.dead),
         live: format::count(one.live),
@@ -88,18 +88,18 @@ pub(crate) async fn show(State(app): State<Arc<App>>, visit: Visit) -> Result<Re
     let long = app.settings.thresholds.long_transaction.as_secs_f64();
     let holders = figures.holders();
     let frame = Frame::new(&app, &visit, &figures, "Long transactions", "/transactions");
-    let transactions = Transactions {
+    let transactions = TransactionsPage {
         frame,
         sees_sessions: figures.snapshot.server.sees_sessions,
-        rows: holders.iter().map(|one| row(one, long)).collect(),
+        rows: holders.iter().map(|one| holder_row(one, long)).collect(),
         ended: figures
             .snapshot
             .ended
             .iter()
-            .map(|one| ended(one, now))
+            .map(|one| ended_row(one, now))
             .collect(),
-        queue: queue_pays(&app, &figures).await?,
-        own: tables_pay(
+        queue: queue_cost_text(&app, &figures).await?,
+        own: table_cost_text(
             holders
                 .first()
                 .and_then(|one| one.transactions)
@@ -111,8 +111,8 @@ pub(crate) async fn show(State(app): State<Arc<App>>, visit: Visit) -> Result<Re
     Ok(page(StatusCode::OK, &transactions))
 }
 
-fn row(holder: &Holder, long: f64) -> Row {
-    Row {
+fn holder_row(holder: &Holder, long: f64) -> HolderRow {
+    HolderRow {
         who: format::one_line(&holder_name(holder), 80),
         detail: format::one_line(&holder_detail(holder), 200),
         query: format::one_line(holder.query.as_deref().unwrap_or_default(), 200),
@@ -131,9 +131,9 @@ fn row(holder: &Holder, long: f64) -> Row {
     }
 }
 
-fn ended(one: &EndedTransaction, now: Timestamp) -> Ended {
+fn ended_row(one: &EndedTransaction, now: Timestamp) -> EndedRow {
     let text = |text: &Option<String>| format::one_line(text.as_deref().unwrap_or("–"), 80);
-    Ended {
+    EndedRow {
         at: format::time(one.at, now),
         server: format::one_line(&one.server, 80),
         session: one.pid.unwrap_or_default().to_string(),
@@ -146,11 +146,11 @@ fn ended(one: &EndedTransaction, now: Timestamp) -> Ended {
 }
 
 /// Describes the cost for the queue.
-pub(super) async fn queue_pays(app: &App, figures: &Figures) -> Result<String, StoreError> {
+pub(super) async fn queue_cost_text(app: &App, figures: &Figures) -> Result<String, StoreError> {
     let holders = figures.holders();
     let enqueuing = match holders.is_empty() {
         true => Vec::new(),
-        false => match store::enqueuing(&app.pool).await {
+        false => match store::enqueuing_pids(&app.pool).await {
             Err(StoreError::Late(_)) => return Ok("Not read within two seconds.".to_owned()),
             pids => pids?,
         },
@@ -161,10 +161,10 @@ pub(super) async fn queue_pays(app: &App, figures: &Figures) -> Result<String, S
         _ => false,
     };
     let enqueuing = holders.iter().filter(has_enqueued).count();
-    Ok(cost(figures.snapshot.segments.untruncated(), enqueuing))
+    Ok(segment_cost_text(figures.snapshot.segments.untruncated(), enqueuing))
 }
 
-fn cost(segments: i64, enqueuing: usize) -> String {
+fn segment_cost_text(segments: i64, enqueuing: usize) -> String {
     if enqueuing > 0 {
         let number = i64::try_from(enqueuing).unwrap_or(i64::MAX);
         let have = format::pluralize(number, "open transaction has", "open transactions have");
@@ -180,7 +180,7 @@ fn cost(segments: i64, enqueuing: usize) -> String {
 }
 
 /// Describes the cost for the user's own tables.
-pub(super) fn tables_pay(transactions: i64) -> String {
+pub(super) fn table_cost_text(transactions: i64) -> String {
     match transactions {
         0 => "Nothing yet: no transaction has started since.".to_owned(),
         transactions => format!(

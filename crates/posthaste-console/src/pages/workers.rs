@@ -20,7 +20,7 @@ use crate::store::{self, StoreError};
 use crate::format;
 
 /// A worker that has ended, as a row of the table.
-struct Ended {
+struct EndedWorkerRow {
     id: i64,
     name: String,
     started: String,
@@ -31,17 +31,17 @@ struct Ended {
 
 #[derive(Template)]
 #[template(path = "workers.html")]
-struct Workers {
+struct WorkersPage {
     frame: Frame,
     figures: Arc<Figures>,
     /// Running jobs of each worker; `None` if they were not counted in time.
     running: Option<BTreeMap<i64, i64>>,
-    ended: Vec<Ended>,
+    ended: Vec<EndedWorkerRow>,
     took: String,
 }
 
-impl Workers {
-    fn has(&self, worker: &WorkerLine) -> String {
+impl WorkersPage {
+    fn running_jobs_text(&self, worker: &WorkerLine) -> String {
         match &self.running {
             Some(running) => format::count(running.get(&worker.id).copied().unwrap_or(0)),
             None => "–".to_owned(),
@@ -50,31 +50,31 @@ impl Workers {
 }
 
 pub(crate) async fn show(State(app): State<Arc<App>>, visit: Visit) -> Result<Response, Fault> {
-    let figures = app.collector.seen().await?;
+    let figures = app.collector.figures().await?;
     let started = Instant::now();
     let running = match store::running_by_worker(&app.pool).await {
         Ok(running) => Some(running),
         Err(StoreError::Late(_)) => None,
         Err(error) => return Err(error.into()),
     };
-    let ended = store::ended_workers(&app.pool).await?;
+    let ended = store::read_ended_workers(&app.pool).await?;
     let now = figures.snapshot.server.at;
-    let workers = Workers {
+    let workers = WorkersPage {
         frame: Frame::new(&app, &visit, &figures, "Workers", "/workers"),
         running,
-        ended: ended.iter().map(|one| line(one, now)).collect(),
+        ended: ended.iter().map(|one| ended_worker_row(one, now)).collect(),
         took: format::precise_duration(started.elapsed().as_secs_f64()),
         figures,
     };
     Ok(page(StatusCode::OK, &workers))
 }
 
-fn line(one: &store::Ended, now: Timestamp) -> Ended {
+fn ended_worker_row(one: &store::EndedWorker, now: Timestamp) -> EndedWorkerRow {
     let (how, class) = match one.is_clean {
         true => ("stopped", "idle"),
         false => ("died", "dead"),
     };
-    Ended {
+    EndedWorkerRow {
         id: one.id,
         name: format::one_line(&one.name, 80),
         started: format::time(one.started_at, now),

@@ -5,7 +5,7 @@ fn secrets() -> Redactor {
 }
 
 fn shown(json: &str) -> String {
-    let pieces = secrets().line(json).into_iter();
+    let pieces = secrets().format_on_one_line(json).into_iter();
     let marked = pieces.map(|piece| match piece.is_redacted {
         true => "***".to_owned(),
         false => piece.text,
@@ -78,7 +78,7 @@ fn secrets_within_texts_are_hidden_at_any_depth_of_quotes() {
 #[test]
 fn numbers_are_unchanged_and_lines_are_indented() {
     let json = r#"{"n": 129.00, "big": 123456789012345678901234567890, "e": {}, "l": [1, []]}"#;
-    let (pieces, redacted) = secrets().indented(json);
+    let (pieces, redacted) = secrets().format_indented(json);
     assert_eq!(redacted, 0);
     let lines = "{\n  \"n\": 129.00,\n  \"big\": 123456789012345678901234567890,\n  \
                  \"e\": {},\n  \"l\": [\n    1,\n    []\n  ]\n}";

@@ -9,24 +9,24 @@ use crate::filter::Filter;
 use crate::format;
 
 /// Given-up jobs that one query reads at most.
-const MOST_READ: i64 = 20_000;
+const MAX_READ_JOBS: i64 = 20_000;
 
 /// Matching given-up jobs, and the position of the next read; `None` at the end.
-pub(crate) struct NextKept {
+pub(crate) struct NextGivenUp {
     pub(crate) ids: Vec<i64>,
     pub(crate) next: Option<(Timestamp, i64)>,
 }
 
 /// Reads jobs that ended in this state after this time and id, and not after `until`, the oldest
 /// first.
-pub(crate) async fn next_kept(
+pub(crate) async fn next_given_up(
     session: &Session,
     state: State,
     (at, id): (Timestamp, i64),
     until: Timestamp,
     filter: &Filter,
     limit: usize,
-) -> Result<NextKept, StoreError> {
+) -> Result<NextGivenUp, StoreError> {
     let (state, error) = (format::state_name(state), filter.error_pattern());
     let ([queue, name, tag, key], before) = (filter.name_patterns(), filter.until_at());
     let most = i64::try_from(limit).unwrap_or(i64::MAX);
@@ -39,7 +39,7 @@ pub(crate) async fn next_kept(
         (&name, Type::TEXT),
         (&tag, Type::TEXT),
         (&error, Type::TEXT),
-        (&MOST_READ, Type::INT8),
+        (&MAX_READ_JOBS, Type::INT8),
         (&most, Type::INT8),
         (&before, Type::TIMESTAMPTZ),
         (&key, Type::TEXT),
@@ -51,7 +51,7 @@ pub(crate) async fn next_kept(
     for row in rows {
         let place: (Timestamp, i64) = (row.try_get("died_at")?, row.try_get("id")?);
         match row.try_get::<_, Option<i64>>("scanned")? {
-            Some(scanned) => end = (scanned >= MOST_READ).then_some(place),
+            Some(scanned) => end = (scanned >= MAX_READ_JOBS).then_some(place),
             None => {
                 ids.push(place.1);
                 last = Some(place);
@@ -59,12 +59,12 @@ pub(crate) async fn next_kept(
         }
     }
     let next = if ids.len() >= limit { last } else { end };
-    Ok(NextKept { ids, next })
+    Ok(NextGivenUp { ids, next })
 }
 
 /// Reads quarantined jobs that are not due to run yet, with ids below this one, the newest first,
 /// each with the time at which it was enqueued.
-pub(crate) async fn quarantined(
+pub(crate) async fn quarantined_below(
     session: &Session,
     below: i64,
     filter: &Filter,
@@ -99,7 +99,7 @@ pub(crate) async fn tried_since(
 ) -> Result<Vec<i64>, StoreError> {
     let values: [(&(dyn ToSql + Sync), Type); 2] =
         [(&ids, Type::INT8_ARRAY), (&since, Type::TIMESTAMPTZ)];
-    numbers(session, include_str!("bulk_tried.sql"), &values).await
+    query_ids(session, include_str!("bulk_tried.sql"), &values).await
 }
 
 /// Returns which of these jobs are already being cancelled.
@@ -108,10 +108,10 @@ pub(crate) async fn being_cancelled(
     ids: &[i64],
 ) -> Result<Vec<i64>, StoreError> {
     let values: [(&(dyn ToSql + Sync), Type); 1] = [(&ids, Type::INT8_ARRAY)];
-    numbers(session, include_str!("bulk_told.sql"), &values).await
+    query_ids(session, include_str!("bulk_told.sql"), &values).await
 }
 
-async fn numbers(
+async fn query_ids(
     session: &Session,
     sql: &str,
     values: &[(&(dyn ToSql + Sync), Type)],

@@ -5,18 +5,18 @@ use posthaste_capture::Gap;
 
 use super::{Session, StoreError};
 
-pub(crate) async fn gaps(pool: &Pool) -> Result<Vec<Gap>, StoreError> {
-    let session = Session::read(pool).await?;
+pub(crate) async fn read_gaps(pool: &Pool) -> Result<Vec<Gap>, StoreError> {
+    let session = Session::begin_read(pool).await?;
     let gaps = posthaste_capture::gaps(session.client()?, None).await?;
-    session.end().await?;
+    session.commit().await?;
     Ok(gaps)
 }
 
 /// Marks a gap as accepted, and returns how many gaps that changed.
 pub(crate) async fn accept_gap(pool: &Pool, id: i64) -> Result<usize, StoreError> {
-    let session = Session::act(pool).await?;
+    let session = Session::begin_action(pool).await?;
     let accepted = posthaste_capture::accept(session.client()?, id).await?;
-    session.end().await?;
+    session.commit().await?;
     Ok(usize::from(accepted))
 }
 
@@ -26,12 +26,12 @@ pub(crate) async fn pause_capture(
     name: &str,
     is_paused: bool,
 ) -> Result<usize, StoreError> {
-    let session = Session::act(pool).await?;
+    let session = Session::begin_action(pool).await?;
     let client = session.client()?;
     let changed = match is_paused {
         true => posthaste_capture::pause(client, name).await?,
         false => posthaste_capture::resume(client, name).await?,
     };
-    session.end().await?;
+    session.commit().await?;
     Ok(usize::from(changed == Some(true)))
 }

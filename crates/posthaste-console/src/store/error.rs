@@ -29,7 +29,7 @@ pub(crate) enum StoreError {
 }
 
 impl StoreError {
-    fn of(code: Option<&str>, text: String) -> Self {
+    fn from_sqlstate(code: Option<&str>, text: String) -> Self {
         match code {
             Some("57014" | "55P03") => Self::Late("its time limit"),
             Some("25006") => Self::ReadOnly,
@@ -47,7 +47,7 @@ impl StoreError {
 impl StoreError {
     /// Converts an error about a form's selection of documents: errors of its columns and types are
     /// those of the form.
-    pub(super) fn of_choice(error: posthaste::Error) -> Self {
+    pub(super) fn from_selection(error: posthaste::Error) -> Self {
         let code = error.sqlstate().map(|code| code.code().to_owned());
         match code.as_deref() {
             Some("42703" | "42883" | "42804" | "42725") => Self::Refused(with_causes(&error)),
@@ -65,7 +65,7 @@ impl From<posthaste::Error> for StoreError {
         if error.is_connection() {
             return Self::Unreachable(text);
         }
-        Self::of(error.sqlstate().map(|code| code.code()), text)
+        Self::from_sqlstate(error.sqlstate().map(|code| code.code()), text)
     }
 }
 
@@ -85,7 +85,7 @@ impl From<tokio_postgres::Error> for StoreError {
         if error.is_closed() {
             return Self::Unreachable(text);
         }
-        Self::of(error.code().map(|code| code.code()), text)
+        Self::from_sqlstate(error.code().map(|code| code.code()), text)
     }
 }
 

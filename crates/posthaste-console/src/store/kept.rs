@@ -11,12 +11,12 @@ use crate::filter::Filter;
 use crate::format;
 
 /// Counts the matching given-up jobs; also returns whether only some were read.
-pub(crate) async fn kept_count(
+pub(crate) async fn count_given_up(
     pool: &Pool,
     filter: &Filter,
     most: i64,
 ) -> Result<(i64, bool), StoreError> {
-    let session = Session::read(pool).await?;
+    let session = Session::begin_read(pool).await?;
     let (state, error) = (filter.state.map(format::state_name), filter.error_pattern());
     let (since, until) = (filter.since_at(), filter.until_at());
     let [queue, name, tag, key] = filter.name_patterns();
@@ -38,7 +38,7 @@ pub(crate) async fn kept_count(
         return Ok((0, false));
     };
     let (matching, scanned): (i64, i64) = (row.try_get("matching")?, row.try_get("scanned")?);
-    session.end().await?;
+    session.commit().await?;
     Ok((matching, scanned >= most))
 }
 
@@ -59,7 +59,7 @@ pub(crate) async fn last_errors(
     filter: &Filter,
     most: i64,
 ) -> Result<(Vec<LastError>, bool), StoreError> {
-    let session = Session::read(pool).await?;
+    let session = Session::begin_read(pool).await?;
     let state = format::state_name(state);
     let (since, until) = (filter.since_at(), filter.until_at());
     let [queue, name, tag, key] = filter.name_patterns();
@@ -76,7 +76,7 @@ pub(crate) async fn last_errors(
     ];
     let sql = include_str!("causes.sql");
     let rows = session.client()?.query_typed(sql, &values).await?;
-    session.end().await?;
+    session.commit().await?;
     let (mut errors, mut scanned) = (Vec::new(), 0);
     for row in rows {
         scanned = row.try_get("scanned")?;
@@ -91,24 +91,24 @@ pub(crate) async fn last_errors(
 }
 
 /// Returns which of these jobs were cancelled before.
-pub(crate) async fn cancelled_before(
+pub(crate) async fn already_cancelled(
     pool: &Pool,
     ids: &[JobId],
 ) -> Result<HashSet<JobId>, StoreError> {
-    let session = Session::read(pool).await?;
+    let session = Session::begin_read(pool).await?;
     let ids: Vec<i64> = ids.iter().map(|id| id.0).collect();
     let values: [(&(dyn ToSql + Sync), Type); 1] = [(&ids, Type::INT8_ARRAY)];
     let sql = "SELECT d.id FROM posthaste.dead d
                 WHERE d.id = ANY ($1::bigint[]) AND d.state = 'cancelled'::text";
     let rows = session.client()?.query_typed(sql, &values).await?;
-    session.end().await?;
+    session.commit().await?;
     let ids: Result<HashSet<JobId>, tokio_postgres::Error> =
         rows.iter().map(|row| row.try_get(0).map(JobId)).collect();
     Ok(ids?)
 }
 
 /// Deletes given-up jobs, and returns how many.
-pub(crate) async fn delete_kept(session: &Session, ids: &[i64]) -> Result<usize, StoreError> {
+pub(crate) async fn delete_given_up(session: &Session, ids: &[i64]) -> Result<usize, StoreError> {
     let values: [(&(dyn ToSql + Sync), Type); 1] = [(&ids, Type::INT8_ARRAY)];
     let sql = "DELETE FROM posthaste.dead AS d WHERE d.id = ANY ($1::bigint[])";
     let rows = session.client()?.execute_typed(sql, &values).await?;
@@ -117,9 +117,9 @@ pub(crate) async fn delete_kept(session: &Session, ids: &[i64]) -> Result<usize,
 
 /// Deletes given-up jobs in a separate transaction, and returns how many.
 pub(crate) async fn delete_jobs(pool: &Pool, ids: &[JobId]) -> Result<usize, StoreError> {
-    let session = Session::act(pool).await?;
+    let session = Session::begin_action(pool).await?;
     let ids: Vec<i64> = ids.iter().map(|id| id.0).collect();
-    let deleted = delete_kept(&session, &ids).await?;
-    session.end().await?;
+    let deleted = delete_given_up(&session, &ids).await?;
+    session.commit().await?;
     Ok(deleted)
 }

@@ -13,9 +13,9 @@ use crate::window::{Cursor, Tid};
 use crate::format;
 
 /// Given-up or completed jobs that one query reads at most.
-const MOST_READ: i64 = 20_000;
+const MAX_READ_JOBS: i64 = 20_000;
 /// Jobs that are due later of which one query reads whole rows at most.
-const MOST_DUE_READ: i64 = 5_000;
+const MAX_READ_DUE_JOBS: i64 = 5_000;
 
 /// A job in a list.
 #[derive(Clone, Debug)]
@@ -40,7 +40,7 @@ pub(crate) struct JobRow {
 }
 
 impl JobRow {
-    fn read(row: &Row, place: Cursor) -> Result<Self, StoreError> {
+    fn from_row(row: &Row, place: Cursor) -> Result<Self, StoreError> {
         let state: String = row.try_get("state")?;
         let state = state.parse();
         let state = state.map_err(|_| StoreError::Schema("a state is unknown".to_owned()))?;
@@ -64,7 +64,7 @@ impl JobRow {
 }
 
 /// Returns all places that may hold jobs, each from its beginning.
-pub(crate) async fn places(session: &Session) -> Result<Vec<Cursor>, StoreError> {
+pub(crate) async fn all_places(session: &Session) -> Result<Vec<Cursor>, StoreError> {
     let rows = session
         .client()?
         .query_typed(include_str!("slots.sql"), &[])
@@ -82,12 +82,12 @@ pub(crate) async fn places(session: &Session) -> Result<Vec<Cursor>, StoreError>
     let end = Timestamp::MAX;
     let end = Timestamp::from_second(end.as_second() / 10).unwrap_or(end);
     places.push(Cursor::Completed(i64::MAX));
-    places.extend(crate::window::KEPT.map(|state| Cursor::Kept(state, end, i64::MAX)));
+    places.extend(crate::window::GIVEN_UP_STATES.map(|state| Cursor::Kept(state, end, i64::MAX)));
     Ok(places)
 }
 
 /// Reads the jobs of a slot between two positions, the most recently written first.
-pub(crate) async fn slot(
+pub(crate) async fn read_slot(
     session: &Session,
     slot: i32,
     from: Tid,
@@ -99,7 +99,7 @@ pub(crate) async fn slot(
         6.. => include_str!("scheduled.sql"),
         _ => include_str!("waiting.sql"),
     };
-    let (from, before) = (from.text(), before.text());
+    let (from, before) = (from.to_sql(), before.to_sql());
     let (state, error) = (filter.state.map(format::state_name), filter.error_pattern());
     let (since, until) = (filter.since_at(), filter.until_at());
     let [queue, name_pattern, tag, key] = filter.name_patterns();
@@ -122,7 +122,7 @@ pub(crate) async fn slot(
     let read = rows.iter().map(|row| {
         let at: String = row.try_get("at")?;
         let nowhere = || StoreError::Failed(format!("{at} is not a position"));
-        JobRow::read(row, Cursor::Slot(slot, Tid::read(&at).ok_or_else(nowhere)?))
+        JobRow::from_row(row, Cursor::Slot(slot, Tid::from_sql(&at).ok_or_else(nowhere)?))
     });
     read.collect()
 }
@@ -137,7 +137,7 @@ pub(crate) async fn has_more_claims(session: &Session, claims: i64) -> Result<bo
 
 /// Reads jobs of a place that is ordered by id, below its position; only of this many claims if
 /// `claims` is given.
-pub(crate) async fn numbered(
+pub(crate) async fn read_by_id(
     session: &Session,
     place: &Cursor,
     filter: &Filter,
@@ -177,7 +177,7 @@ pub(crate) async fn numbered(
     let rows = session.client()?.query_typed(sql, &values).await?;
     let read = rows
         .iter()
-        .map(|row| JobRow::read(row, go_on(row.try_get("id")?)));
+        .map(|row| JobRow::from_row(row, go_on(row.try_get("id")?)));
     read.collect()
 }
 
@@ -190,7 +190,7 @@ pub(crate) struct KeptPage {
 }
 
 /// Reads jobs that were given up in this state at or before this time, the most recent first.
-pub(crate) async fn kept(
+pub(crate) async fn read_given_up(
     session: &Session,
     state: State,
     (at, id): (Timestamp, i64),
@@ -208,7 +208,7 @@ pub(crate) async fn kept(
         (&name_pattern, Type::TEXT),
         (&tag, Type::TEXT),
         (&error, Type::TEXT),
-        (&MOST_READ, Type::INT8),
+        (&MAX_READ_JOBS, Type::INT8),
         (&limit, Type::INT8),
         (&since, Type::TIMESTAMPTZ),
         (&until, Type::TIMESTAMPTZ),
@@ -219,7 +219,7 @@ pub(crate) async fn kept(
         .client()?
         .query_typed(include_str!("kept.sql"), &values)
         .await?;
-    let mut kept = KeptPage::read(&rows, "died_at", MOST_READ, |at, id| {
+    let mut kept = KeptPage::from_rows(&rows, "died_at", MAX_READ_JOBS, |at, id| {
         Cursor::Kept(state, at, id)
     })?;
     for job in &mut kept.jobs {
@@ -231,7 +231,7 @@ pub(crate) async fn kept(
 }
 
 /// Reads completed jobs with ids below this one, the newest first.
-pub(crate) async fn finished(
+pub(crate) async fn read_completed(
     session: &Session,
     below: i64,
     filter: &Filter,
@@ -241,7 +241,7 @@ pub(crate) async fn finished(
     let ([queue, name, tag, key], error) = (filter.name_patterns(), filter.error_pattern());
     let values: [(&(dyn ToSql + Sync), Type); 12] = [
         (&below, Type::INT8),
-        (&MOST_READ, Type::INT8),
+        (&MAX_READ_JOBS, Type::INT8),
         (&queue, Type::TEXT),
         (&name, Type::TEXT),
         (&tag, Type::TEXT),
@@ -255,7 +255,7 @@ pub(crate) async fn finished(
     ];
     let sql = include_str!("finished.sql");
     let rows = session.client()?.query_typed(sql, &values).await?;
-    let mut page = KeptPage::read(&rows, "ended_at", MOST_READ, |_, id| Cursor::Completed(id))?;
+    let mut page = KeptPage::from_rows(&rows, "ended_at", MAX_READ_JOBS, |_, id| Cursor::Completed(id))?;
     let ended: Result<HashMap<i64, Timestamp>, tokio_postgres::Error> = rows
         .iter()
         .map(|row| Ok((row.try_get("id")?, row.try_get("ended_at")?)))
@@ -269,7 +269,7 @@ pub(crate) async fn finished(
 
 impl KeptPage {
     /// Reads rows of jobs, and a row without a name that has the end of the read.
-    fn read(
+    fn from_row(
         rows: &[Row],
         column: &str,
         most: i64,
@@ -283,7 +283,7 @@ impl KeptPage {
         for row in rows {
             let (id, at): (i64, Timestamp) = (row.try_get("id")?, row.try_get(column)?);
             if row.try_get::<_, Option<String>>("name")?.is_some() {
-                found.jobs.push(JobRow::read(row, place(at, id))?);
+                found.jobs.push(JobRow::from_row(row, place(at, id))?);
                 continue;
             }
             found.end = Some((at, id));
@@ -294,7 +294,7 @@ impl KeptPage {
 }
 
 /// Reads jobs that are due after this time, the next first.
-pub(crate) async fn due(
+pub(crate) async fn read_due(
     session: &Session,
     (at, id): (Timestamp, i64),
     filter: &Filter,
@@ -312,7 +312,7 @@ pub(crate) async fn due(
         (&state, Type::TEXT),
         (&error, Type::TEXT),
         (&since, Type::TIMESTAMPTZ),
-        (&MOST_DUE_READ, Type::INT8),
+        (&MAX_READ_DUE_JOBS, Type::INT8),
         (&limit, Type::INT8),
         (&until, Type::TIMESTAMPTZ),
         (&key, Type::TEXT),
@@ -320,5 +320,5 @@ pub(crate) async fn due(
     ];
     let sql = include_str!("due.sql");
     let rows = session.client()?.query_typed(sql, &values).await?;
-    KeptPage::read(&rows, "scheduled_at", MOST_DUE_READ, Cursor::Due)
+    KeptPage::from_rows(&rows, "scheduled_at", MAX_READ_DUE_JOBS, Cursor::Due)
 }

@@ -23,11 +23,11 @@ pub(crate) async fn waiting_for_turn(
     let values: [(&(dyn ToSql + Sync), Type); 2] = [(&key, Type::TEXT), (&most, Type::INT8)];
     let sql = include_str!("behind_key.sql");
     let rows = session.client()?.query_typed(sql, &values).await?;
-    let read: Result<Vec<Waiting>, _> = rows.iter().map(read).collect();
+    let read: Result<Vec<Waiting>, _> = rows.iter().map(waiting_from_row).collect();
     Ok(read?)
 }
 
-fn read(row: &Row) -> Result<Waiting, tokio_postgres::Error> {
+fn waiting_from_row(row: &Row) -> Result<Waiting, tokio_postgres::Error> {
     Ok(Waiting {
         id: row.try_get("id")?,
         name: row.try_get("name")?,

@@ -27,16 +27,16 @@ pub(crate) struct Periodic {
     pub(crate) kwargs: Option<String>,
 }
 
-pub(crate) async fn periodic(pool: &Pool) -> Result<Vec<Periodic>, StoreError> {
-    let session = Session::read(pool).await?;
+pub(crate) async fn read_periodic(pool: &Pool) -> Result<Vec<Periodic>, StoreError> {
+    let session = Session::begin_read(pool).await?;
     let sql = include_str!("periodic_list.sql");
     let rows = session.client()?.query_typed(sql, &[]).await?;
-    session.end().await?;
-    let read: Result<Vec<Periodic>, _> = rows.iter().map(read).collect();
+    session.commit().await?;
+    let read: Result<Vec<Periodic>, _> = rows.iter().map(periodic_from_row).collect();
     Ok(read?)
 }
 
-fn read(row: &Row) -> Result<Periodic, tokio_postgres::Error> {
+fn periodic_from_row(row: &Row) -> Result<Periodic, tokio_postgres::Error> {
     Ok(Periodic {
         name: row.try_get("name")?,
         schedule: row.try_get("schedule")?,
@@ -56,11 +56,11 @@ fn read(row: &Row) -> Result<Periodic, tokio_postgres::Error> {
 /// Enqueues the job of a periodic job now, and returns how many jobs that were: 0 if the row does
 /// not exist.
 pub(crate) async fn run_periodic(pool: &Pool, name: &str) -> Result<usize, StoreError> {
-    let session = Session::act(pool).await?;
+    let session = Session::begin_action(pool).await?;
     let values: [(&(dyn ToSql + Sync), Type); 1] = [(&name, Type::TEXT)];
     let sql = include_str!("periodic_run.sql");
     let rows = session.client()?.query_typed(sql, &values).await?;
-    session.end().await?;
+    session.commit().await?;
     Ok(rows.len())
 }
 
@@ -70,13 +70,13 @@ pub(crate) async fn switch_periodic(
     name: &str,
     is_on: bool,
 ) -> Result<usize, StoreError> {
-    let session = Session::act(pool).await?;
+    let session = Session::begin_action(pool).await?;
     let values: [(&(dyn ToSql + Sync), Type); 1] = [(&name, Type::TEXT)];
     let sql = match is_on {
         true => include_str!("periodic_on.sql"),
         false => include_str!("periodic_off.sql"),
     };
     let rows = session.client()?.execute_typed(sql, &values).await?;
-    session.end().await?;
+    session.commit().await?;
     Ok(usize::try_from(rows).unwrap_or(usize::MAX))
 }

@@ -8,17 +8,17 @@ use tokio_postgres::types::Type;
 use super::StoreError;
 
 /// Timeout of getting a connection from the pool.
-const WAIT: Duration = Duration::from_secs(2);
+const POOL_TIMEOUT: Duration = Duration::from_secs(2);
 /// Timeout of the first answer on a connection.
-const BEGIN: Duration = Duration::from_secs(10);
-const READ_ONLY: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY";
+const FIRST_ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+const BEGIN_READ_ONLY: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY";
 /// Timeout of a statement of a page.
-const PAGE: &str = "2s";
+const PAGE_TIMEOUT: &str = "2s";
 /// Timeout of a statement whose answer all pages share: ten million jobs that no worker has counted
 /// yet are counted in a few seconds.
-const SHARED: &str = "10s";
+const SNAPSHOT_TIMEOUT: &str = "10s";
 /// Timeout of a statement of an action.
-const ACTION: &str = "30s";
+const ACTION_TIMEOUT: &str = "30s";
 
 /// An open transaction. If it is dropped before its end, its connection is closed, because its
 /// state is unknown.
@@ -26,22 +26,22 @@ pub(crate) struct Session(Option<Object>);
 
 impl Session {
     /// Begins a read-only transaction.
-    pub(crate) async fn read(pool: &Pool) -> Result<Self, StoreError> {
-        Self::begin(pool, READ_ONLY, PAGE).await
+    pub(crate) async fn begin_read(pool: &Pool) -> Result<Self, StoreError> {
+        Self::begin(pool, BEGIN_READ_ONLY, PAGE_TIMEOUT).await
     }
 
     /// Begins a read-only transaction for the snapshot that all pages share.
-    pub(crate) async fn read_shared(pool: &Pool) -> Result<Self, StoreError> {
-        Self::begin(pool, READ_ONLY, SHARED).await
+    pub(crate) async fn begin_shared_read(pool: &Pool) -> Result<Self, StoreError> {
+        Self::begin(pool, BEGIN_READ_ONLY, SNAPSHOT_TIMEOUT).await
     }
 
     /// Begins a transaction of an action.
-    pub(crate) async fn act(pool: &Pool) -> Result<Self, StoreError> {
-        Self::begin(pool, "BEGIN ISOLATION LEVEL READ COMMITTED", ACTION).await
+    pub(crate) async fn begin_action(pool: &Pool) -> Result<Self, StoreError> {
+        Self::begin(pool, "BEGIN ISOLATION LEVEL READ COMMITTED", ACTION_TIMEOUT).await
     }
 
     async fn begin(pool: &Pool, begin: &'static str, bound: &str) -> Result<Self, StoreError> {
-        let object = tokio::time::timeout(WAIT, pool.get()).await;
+        let object = tokio::time::timeout(POOL_TIMEOUT, pool.get()).await;
         let object = object.map_err(|_| StoreError::Late("two seconds"))??;
         let session = Self(Some(object));
         let client = session.client()?;
@@ -54,7 +54,7 @@ impl Session {
                 client.query_typed(bind, &bound)
             )
         };
-        let begun = tokio::time::timeout(BEGIN, begun).await;
+        let begun = tokio::time::timeout(FIRST_ANSWER_TIMEOUT, begun).await;
         begun.map_err(|_| StoreError::Late("ten seconds"))??;
         Ok(session)
     }
@@ -66,13 +66,13 @@ impl Session {
         Ok(object.ok_or_else(ended)?)
     }
 
-    /// Sets a savepoint, to which [`undo`](Self::undo) returns after a statement that failed.
-    pub(crate) async fn mark(&self) -> Result<(), StoreError> {
+    /// Sets a savepoint, to which [`rollback_to_savepoint`](Self::rollback_to_savepoint) returns after a statement that failed.
+    pub(crate) async fn set_savepoint(&self) -> Result<(), StoreError> {
         Ok(self.client()?.batch_execute("SAVEPOINT mark").await?)
     }
 
-    /// Rolls back to the last [`mark`](Self::mark).
-    pub(crate) async fn undo(&self) -> Result<(), StoreError> {
+    /// Rolls back to the last [`set_savepoint`](Self::set_savepoint).
+    pub(crate) async fn rollback_to_savepoint(&self) -> Result<(), StoreError> {
         Ok(self.client()?.batch_execute("ROLLBACK TO mark").await?)
     }
 
@@ -83,7 +83,7 @@ impl Session {
     }
 
     /// Commits the transaction.
-    pub(crate) async fn end(mut self) -> Result<(), StoreError> {
+    pub(crate) async fn commit(mut self) -> Result<(), StoreError> {
         self.client()?.batch_execute("COMMIT").await?;
         // The connection returns to the pool.
         drop(self.0.take());

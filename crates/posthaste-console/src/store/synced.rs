@@ -18,11 +18,11 @@ pub(crate) struct Synced {
     pub(crate) delay: f64,
     pub(crate) columns: Vec<String>,
     /// The last audit; `None` if there was none.
-    pub(crate) audited: Option<Audited>,
+    pub(crate) audited: Option<AuditResult>,
 }
 
 /// The result of the last audit of a synced table.
-pub(crate) struct Audited {
+pub(crate) struct AuditResult {
     /// Its age, in seconds.
     pub(crate) seconds: f64,
     pub(crate) rows: i64,
@@ -33,16 +33,16 @@ pub(crate) struct Audited {
     pub(crate) contents: bool,
 }
 
-pub(crate) async fn synced(pool: &Pool) -> Result<Vec<Synced>, StoreError> {
-    let session = Session::read(pool).await?;
+pub(crate) async fn read_syncs(pool: &Pool) -> Result<Vec<Synced>, StoreError> {
+    let session = Session::begin_read(pool).await?;
     let sql = include_str!("synced.sql");
     let rows = session.client()?.query_typed(sql, &[]).await?;
-    session.end().await?;
-    let read: Result<Vec<Synced>, _> = rows.iter().map(read).collect();
+    session.commit().await?;
+    let read: Result<Vec<Synced>, _> = rows.iter().map(synced_from_row).collect();
     Ok(read?)
 }
 
-fn read(row: &Row) -> Result<Synced, tokio_postgres::Error> {
+fn synced_from_row(row: &Row) -> Result<Synced, tokio_postgres::Error> {
     Ok(Synced {
         name: row.try_get("name")?,
         relation: row.try_get("relation")?,
@@ -51,7 +51,7 @@ fn read(row: &Row) -> Result<Synced, tokio_postgres::Error> {
         columns: row.try_get("columns")?,
         audited: match row.try_get("audited")? {
             None => None,
-            Some(seconds) => Some(Audited {
+            Some(seconds) => Some(AuditResult {
                 seconds,
                 rows: row.try_get("rows")?,
                 documents: row.try_get("documents")?,
@@ -64,14 +64,14 @@ fn read(row: &Row) -> Result<Synced, tokio_postgres::Error> {
 }
 
 /// Returns the lag and the problems of the indexes of this snapshot, by their names.
-pub(crate) async fn behind(
+pub(crate) async fn read_lags(
     pool: &Pool,
     snapshot: &Snapshot,
 ) -> Result<BTreeMap<String, Behind>, StoreError> {
-    let session = Session::read(pool).await?;
+    let session = Session::begin_read(pool).await?;
     let mut snapshot = snapshot.clone();
     snapshot.read_syncs(session.client()?).await?;
-    session.end().await?;
+    session.commit().await?;
     let syncs = snapshot.syncs.into_iter();
     Ok(syncs
         .filter_map(|one| Some((one.name, one.behind?)))
@@ -84,10 +84,10 @@ pub(crate) async fn plan_reindex(
     table: &str,
     reindex: &Reindex,
 ) -> Result<ReindexPlan, StoreError> {
-    let session = Session::read(pool).await?;
+    let session = Session::begin_read(pool).await?;
     let plan = reindex.plan(session.client()?, table).await;
-    let plan = plan.map_err(StoreError::of_choice)?;
-    session.end().await?;
+    let plan = plan.map_err(StoreError::from_selection)?;
+    session.commit().await?;
     Ok(plan)
 }
 
@@ -97,11 +97,11 @@ pub(crate) async fn begin_reindex(
     table: &str,
     reindex: &Reindex,
 ) -> Result<usize, StoreError> {
-    let session = Session::act(pool).await?;
+    let session = Session::begin_action(pool).await?;
     let client = session.client()?;
     let plan = reindex.plan(client, table).await;
-    let plan = plan.map_err(StoreError::of_choice)?;
-    let jobs = plan.begin(client).await.map_err(StoreError::of_choice)?;
-    session.end().await?;
+    let plan = plan.map_err(StoreError::from_selection)?;
+    let jobs = plan.begin(client).await.map_err(StoreError::from_selection)?;
+    session.commit().await?;
     Ok(usize::try_from(jobs).unwrap_or(usize::MAX))
 }

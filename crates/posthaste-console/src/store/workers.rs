@@ -9,7 +9,7 @@ use tokio_postgres::Row;
 use super::{Session, StoreError};
 
 /// A worker that has ended.
-pub(crate) struct Ended {
+pub(crate) struct EndedWorker {
     pub(crate) id: i64,
     pub(crate) name: String,
     pub(crate) started_at: Timestamp,
@@ -20,10 +20,10 @@ pub(crate) struct Ended {
 
 /// Counts the running jobs of each worker.
 pub(crate) async fn running_by_worker(pool: &Pool) -> Result<BTreeMap<i64, i64>, StoreError> {
-    let session = Session::read(pool).await?;
+    let session = Session::begin_read(pool).await?;
     let sql = include_str!("running_by_worker.sql");
     let rows = session.client()?.query_typed(sql, &[]).await?;
-    session.end().await?;
+    session.commit().await?;
     let read = rows
         .iter()
         .map(|row| Ok((row.try_get("worker")?, row.try_get("jobs")?)));
@@ -31,17 +31,17 @@ pub(crate) async fn running_by_worker(pool: &Pool) -> Result<BTreeMap<i64, i64>,
 }
 
 /// Reads the workers that ended within the last day.
-pub(crate) async fn ended_workers(pool: &Pool) -> Result<Vec<Ended>, StoreError> {
-    let session = Session::read(pool).await?;
+pub(crate) async fn read_ended_workers(pool: &Pool) -> Result<Vec<EndedWorker>, StoreError> {
+    let session = Session::begin_read(pool).await?;
     let sql = include_str!("ended_workers.sql");
     let rows = session.client()?.query_typed(sql, &[]).await?;
-    session.end().await?;
-    let read: Result<Vec<Ended>, _> = rows.iter().map(ended).collect();
+    session.commit().await?;
+    let read: Result<Vec<EndedWorker>, _> = rows.iter().map(ended_worker_from_row).collect();
     Ok(read?)
 }
 
-fn ended(row: &Row) -> Result<Ended, tokio_postgres::Error> {
-    Ok(Ended {
+fn ended_worker_from_row(row: &Row) -> Result<EndedWorker, tokio_postgres::Error> {
+    Ok(EndedWorker {
         id: row.try_get("id")?,
         name: row.try_get("name")?,
         started_at: row.try_get("started_at")?,

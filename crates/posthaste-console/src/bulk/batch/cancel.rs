@@ -6,14 +6,14 @@ use std::collections::HashSet;
 
 use posthaste::State;
 
-use super::{Batch, numbers};
+use super::{Batch, job_ids};
 use crate::action::Step;
-use crate::search::{Found, JobSearch};
+use crate::search::{SearchResult, JobSearch};
 use crate::store::{self, StoreError};
 
 /// The most passes over all places: another session may hold locks on the remaining jobs and not
 /// release them.
-const PASSES: i32 = 50;
+const MAX_PASSES: i32 = 50;
 
 impl Batch<'_> {
     pub(super) async fn cancel(&self) -> Result<Step, StoreError> {
@@ -26,11 +26,11 @@ impl Batch<'_> {
             is_by_due: false,
             limit: self.limit,
         };
-        let found = search.within(self.session).await?;
-        let ids = self.to_cancel(&found).await?;
+        let found = search.run_in(self.session).await?;
+        let ids = self.jobs_to_cancel(&found).await?;
         let (mut done, mut are_left) = (0, false);
         if !ids.is_empty() {
-            let met = self.session.jobs()?.cancel(&numbers(&ids)).await?;
+            let met = self.session.jobs()?.cancel(&job_ids(&ids)).await?;
             let is = |wanted: State| {
                 met.iter()
                     .filter(move |(_, state)| *state == wanted)
@@ -43,15 +43,15 @@ impl Batch<'_> {
         Ok(match are_left {
             true => Step {
                 jobs: done,
-                pass_jobs: self.action.pass_jobs + count(done),
-                ..self.here()
+                pass_jobs: self.action.pass_jobs + to_i64(done),
+                ..self.step_without_effect()
             },
             false => self.next_step(&found, done),
         })
     }
 
     /// Returns the jobs that were enqueued before the action began and are not being cancelled yet.
-    async fn to_cancel(&self, found: &Found) -> Result<Vec<i64>, StoreError> {
+    async fn jobs_to_cancel(&self, found: &SearchResult) -> Result<Vec<i64>, StoreError> {
         let old = found.jobs.iter();
         let old = old.filter(|job| job.enqueued_at <= self.action.started_at);
         let running = old.clone().filter(|job| job.state == State::Running);
@@ -69,8 +69,8 @@ impl Batch<'_> {
             .collect())
     }
 
-    fn next_step(&self, found: &Found, done: usize) -> Step {
-        let pass_jobs = self.action.pass_jobs + count(done);
+    fn next_step(&self, found: &SearchResult, done: usize) -> Step {
+        let pass_jobs = self.action.pass_jobs + to_i64(done);
         if let Some(next) = &found.next {
             return Step {
                 jobs: done,
@@ -88,11 +88,11 @@ impl Batch<'_> {
             place: None,
             passes,
             pass_jobs: 0,
-            is_over: is_whole || passes >= PASSES,
+            is_over: is_whole || passes >= MAX_PASSES,
         }
     }
 }
 
-fn count(jobs: usize) -> i64 {
+fn to_i64(jobs: usize) -> i64 {
     i64::try_from(jobs).unwrap_or(i64::MAX)
 }

@@ -4,15 +4,15 @@
 use jiff::Timestamp;
 use posthaste::State;
 
-use super::{Batch, numbers};
+use super::{Batch, job_ids};
 use crate::action::{Kind, Step};
 use crate::store::{self, StoreError};
-use crate::window::{Cursor, KEPT};
+use crate::window::{Cursor, GIVEN_UP_STATES};
 
 impl Batch<'_> {
-    pub(super) async fn kept(&self) -> Result<Step, StoreError> {
-        let mut here = self.here();
-        let Some(Cursor::Kept(state, at, id)) = self.kept_place() else {
+    pub(super) async fn redrive_or_delete(&self) -> Result<Step, StoreError> {
+        let mut here = self.step_without_effect();
+        let Some(Cursor::Kept(state, at, id)) = self.current_place() else {
             return Ok(Step {
                 is_over: true,
                 ..here
@@ -20,15 +20,15 @@ impl Batch<'_> {
         };
         let until = self.action.started_at;
         let (session, filter) = (self.session, &self.filter);
-        let found = store::next_kept(session, state, (at, id), until, filter, self.limit).await?;
+        let found = store::next_given_up(session, state, (at, id), until, filter, self.limit).await?;
         here.jobs = match (found.ids.is_empty(), self.action.kind) {
             (true, _) => 0,
-            (false, Kind::Delete) => store::delete_kept(session, &found.ids).await?,
-            (false, _) => session.jobs()?.redrive(&numbers(&found.ids)).await?.len(),
+            (false, Kind::Delete) => store::delete_given_up(session, &found.ids).await?,
+            (false, _) => session.jobs()?.redrive(&job_ids(&found.ids)).await?.len(),
         };
         let next = match found.next {
             Some((at, id)) => Some(Cursor::Kept(state, at, id)),
-            None => self.next_state(state),
+            None => self.first_place_after(state),
         };
         here.is_over = next.is_none();
         here.place = next.map(|place| place.to_string());
@@ -36,25 +36,25 @@ impl Batch<'_> {
     }
 
     /// Returns the current position, or the first one.
-    fn kept_place(&self) -> Option<Cursor> {
+    fn current_place(&self) -> Option<Cursor> {
         match &self.action.place {
             Some(place) => place.parse().ok(),
-            None => self.first_of(self.filter.state.unwrap_or(KEPT[0])),
+            None => self.first_place_of(self.filter.state.unwrap_or(GIVEN_UP_STATES[0])),
         }
     }
 
-    fn first_of(&self, state: State) -> Option<Cursor> {
+    fn first_place_of(&self, state: State) -> Option<Cursor> {
         let since = self.filter.since_at().unwrap_or(Timestamp::UNIX_EPOCH);
         Some(Cursor::Kept(state, since, -1))
     }
 
     /// Returns the first position in the next state; `None` if the filter selects one state, or
     /// after the last.
-    fn next_state(&self, state: State) -> Option<Cursor> {
+    fn first_place_after(&self, state: State) -> Option<Cursor> {
         if self.filter.state.is_some() {
             return None;
         }
-        let at = KEPT.iter().position(|one| *one == state)?;
-        self.first_of(*KEPT.get(at + 1)?)
+        let at = GIVEN_UP_STATES.iter().position(|one| *one == state)?;
+        self.first_place_of(*GIVEN_UP_STATES.get(at + 1)?)
     }
 }

@@ -6,13 +6,13 @@ use std::collections::HashSet;
 use jiff::Timestamp;
 use posthaste::State;
 
-use super::{Batch, numbers};
+use super::{Batch, job_ids};
 use crate::action::Step;
 use crate::store::{self, StoreError};
 use crate::window::Cursor;
 
 /// Jobs of one read that were enqueued before the action began, and the position of the next read.
-struct Met {
+struct RetryRead {
     ids: Vec<i64>,
     next: Option<Cursor>,
 }
@@ -21,10 +21,10 @@ impl Batch<'_> {
     pub(super) async fn retry(&self) -> Result<Step, StoreError> {
         let place = self.action.place.as_deref();
         let place = place.and_then(|place| place.parse().ok());
-        let met = match place.unwrap_or_else(|| self.first()) {
-            Cursor::Due(at, id) => self.due(at, id).await?,
-            Cursor::InFlight(below) => self.quarantined(below).await?,
-            _ => Met {
+        let met = match place.unwrap_or_else(|| self.first_place()) {
+            Cursor::Due(at, id) => self.read_due(at, id).await?,
+            Cursor::InFlight(below) => self.read_quarantined(below).await?,
+            _ => RetryRead {
                 ids: Vec::new(),
                 next: None,
             },
@@ -34,7 +34,7 @@ impl Batch<'_> {
             true => 0,
             false => {
                 let runs = [State::Available, State::Blocked, State::Quarantined];
-                let now = self.session.jobs()?.retry(&numbers(&ids)).await?;
+                let now = self.session.jobs()?.retry(&job_ids(&ids)).await?;
                 now.iter().filter(|(_, state)| runs.contains(state)).count()
             }
         };
@@ -42,20 +42,20 @@ impl Batch<'_> {
             jobs,
             is_over: met.next.is_none(),
             place: met.next.map(|place| place.to_string()),
-            ..self.here()
+            ..self.step_without_effect()
         })
     }
 
-    fn first(&self) -> Cursor {
+    fn first_place(&self) -> Cursor {
         match self.filter.state {
             Some(State::Quarantined) => Cursor::InFlight(i64::MAX),
             _ => Cursor::FIRST_DUE,
         }
     }
 
-    async fn due(&self, at: Timestamp, id: i64) -> Result<Met, StoreError> {
+    async fn read_due(&self, at: Timestamp, id: i64) -> Result<RetryRead, StoreError> {
         let limit = i64::try_from(self.limit).unwrap_or(i64::MAX);
-        let found = store::due(self.session, (at, id), &self.filter, limit).await?;
+        let found = store::read_due(self.session, (at, id), &self.filter, limit).await?;
         let last = found.jobs.last().map(|job| job.place.clone());
         let is_full = found.jobs.len() >= self.limit;
         let end = found.end.filter(|_| found.is_bounded);
@@ -69,19 +69,19 @@ impl Batch<'_> {
         };
         let old = found.jobs.iter();
         let old = old.filter(|job| job.enqueued_at <= self.action.started_at);
-        Ok(Met {
+        Ok(RetryRead {
             ids: old.map(|job| job.id).collect(),
             next: next.or(after),
         })
     }
 
-    async fn quarantined(&self, below: i64) -> Result<Met, StoreError> {
-        let found = store::quarantined(self.session, below, &self.filter, self.limit).await?;
+    async fn read_quarantined(&self, below: i64) -> Result<RetryRead, StoreError> {
+        let found = store::quarantined_below(self.session, below, &self.filter, self.limit).await?;
         let is_full = found.len() >= self.limit;
         let last = found.last().filter(|_| is_full);
         let old = found.iter();
         let old = old.filter(|(_, enqueued_at)| *enqueued_at <= self.action.started_at);
-        Ok(Met {
+        Ok(RetryRead {
             ids: old.map(|(id, _)| *id).collect(),
             next: last.map(|(id, _)| Cursor::InFlight(*id)),
         })

@@ -11,13 +11,13 @@ use crate::store::last_errors;
 use crate::format;
 
 /// Jobs that are read at most.
-const MOST_READ: i64 = 5_000;
+const MAX_READ_JOBS: i64 = 5_000;
 /// Causes that are shown at most.
-const MOST_SHOWN: usize = 10;
+const MAX_SHOWN_CAUSES: usize = 10;
 
 /// Causes as rows of a table.
 #[derive(Default)]
-pub(super) struct Summary {
+pub(super) struct CauseTable {
     pub(super) rows: Vec<CauseRow>,
     /// The number of causes that are not shown.
     pub(super) more: usize,
@@ -35,24 +35,24 @@ pub(super) struct CauseRow {
 
 /// Returns the causes of dead and discarded jobs. Empty if the filter already selects an error, or
 /// has a condition that this read does not support.
-pub(super) async fn summary(app: &App, filter: &Filter) -> Result<Summary, Fault> {
+pub(super) async fn cause_table(app: &App, filter: &Filter) -> Result<CauseTable, Fault> {
     let failed = [JobState::Dead, JobState::Discarded];
     let state = filter.state.filter(|state| failed.contains(state));
     let is_narrower = filter.error.is_some() || filter.text.is_some() || filter.worker.is_some();
     let Some(state) = state.filter(|_| !is_narrower) else {
-        return Ok(Summary::default());
+        return Ok(CauseTable::default());
     };
-    let (errors, is_partial) = last_errors(&app.pool, state, filter, MOST_READ).await?;
+    let (errors, is_partial) = last_errors(&app.pool, state, filter, MAX_READ_JOBS).await?;
     let causes = causes(errors, &app.secrets);
-    let shown = causes.iter().take(MOST_SHOWN);
-    Ok(Summary {
-        rows: shown.map(|cause| row(cause, filter)).collect(),
-        more: causes.len().saturating_sub(MOST_SHOWN),
-        read: is_partial.then(|| format::count(MOST_READ)),
+    let shown = causes.iter().take(MAX_SHOWN_CAUSES);
+    Ok(CauseTable {
+        rows: shown.map(|cause| cause_row(cause, filter)).collect(),
+        more: causes.len().saturating_sub(MAX_SHOWN_CAUSES),
+        read: is_partial.then(|| format::count(MAX_READ_JOBS)),
     })
 }
 
-fn row(cause: &Cause, filter: &Filter) -> CauseRow {
+fn cause_row(cause: &Cause, filter: &Filter) -> CauseRow {
     let [_, _, tag, key] = filter.are_prefixes;
     let selected = Filter {
         queue: Some(cause.queue.clone()),
@@ -63,7 +63,7 @@ fn row(cause: &Cause, filter: &Filter) -> CauseRow {
         ..filter.clone()
     };
     CauseRow {
-        href: address::filtered("/dead", &selected),
+        href: address::filtered_jobs("/dead", &selected),
         jobs: format::count(cause.jobs),
         queue: format::one_line(&cause.queue, 60),
         name: format::one_line(&cause.name, 80),
