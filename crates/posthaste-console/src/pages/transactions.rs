@@ -151,7 +151,11 @@ pub(super) async fn queue_cost_text(app: &App, figures: &Figures) -> Result<Stri
     let enqueuing = match holders.is_empty() {
         true => Vec::new(),
         false => match store::enqueuing_pids(&app.pool).await {
-            Err(StoreError::Late(_)) => return Ok("Not read within two seconds.".to_owned()),
+            Err(StoreError::Late(_)) => {
+                return Ok("Unknown: the database did not return the enqueuing sessions within two \
+                           seconds."
+                    .to_owned());
+            }
             pids => pids?,
         },
     };
