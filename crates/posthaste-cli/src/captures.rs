@@ -8,30 +8,30 @@ use posthaste_capture::{Capture, Error, Running, Until};
 use serde_json::json;
 
 use crate::connect::Address;
-use crate::file::{self, FILE, Wanted};
+use crate::file::{self, DEFAULT_FILE, NeededSections};
 use crate::terminal::Terminal;
 
 /// Captures of a file.
 #[derive(clap::Args)]
-pub(crate) struct WhichCaptures {
+pub(crate) struct CaptureSelection {
     /// Names of captures (default: all in the file)
     #[arg(value_name = "CAPTURE")]
     captures: Vec<String>,
 
     #[command(flatten)]
-    config: Config,
+    config: CaptureFile,
 }
 
 /// The option for the file.
 #[derive(clap::Args)]
-pub(crate) struct Config {
+pub(crate) struct CaptureFile {
     /// File that defines captures
-    #[arg(long, value_name = "FILE", default_value = FILE)]
+    #[arg(long, value_name = "FILE", default_value = DEFAULT_FILE)]
     config: PathBuf,
 }
 
 /// A capture that was started.
-pub(crate) struct Started {
+pub(crate) struct StartedCapture {
     pub(crate) name: String,
     queue: String,
     /// The destination of events that are sent without jobs.
@@ -39,7 +39,7 @@ pub(crate) struct Started {
     pub(crate) running: Running,
 }
 
-impl fmt::Display for Started {
+impl fmt::Display for StartedCapture {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.destination {
             Some(destination) => write!(f, "capture {}: to {destination}", self.name),
@@ -48,7 +48,7 @@ impl fmt::Display for Started {
     }
 }
 
-impl Started {
+impl StartedCapture {
     /// Whether it sends events without jobs.
     pub(crate) fn is_direct(&self) -> bool {
         self.destination.is_some()
@@ -57,18 +57,18 @@ impl Started {
     /// Prints that the capture runs.
     pub(crate) fn tell(&self, terminal: &Terminal) -> anyhow::Result<()> {
         let more = json!({ "capture": self.name, "queue": self.queue });
-        terminal.event("capture", &self.to_string(), &more)
+        terminal.report_event("capture", &self.to_string(), &more)
     }
 
     /// Waits for the capture to end, and prints the error if it failed.
-    pub(crate) async fn watch(mut self, terminal: Terminal) {
+    pub(crate) async fn report_end(mut self, terminal: Terminal) {
         if let Err(error) = self.running.ended().await {
-            terminal.note(&format!("capture {}: {error}", self.name));
+            terminal.print_remark(&format!("capture {}: {error}", self.name));
         }
     }
 }
 
-impl WhichCaptures {
+impl CaptureSelection {
     /// Reads the named captures, or all captures of the file.
     pub(crate) fn read(&self) -> anyhow::Result<Vec<Capture>> {
         let mut all = self.config.all()?;
@@ -76,18 +76,18 @@ impl WhichCaptures {
             return Ok(all);
         }
         for name in &self.captures {
-            require(&all, name)?;
+            require_capture(&all, name)?;
         }
         all.retain(|one| self.captures.contains(&one.name));
         Ok(all)
     }
 }
 
-impl Config {
+impl CaptureFile {
     /// Returns the capture of this name, or an error if the file has none.
     pub(crate) fn one(&self, name: &str) -> anyhow::Result<Capture> {
         let all = self.all()?;
-        require(&all, name)?;
+        require_capture(&all, name)?;
         let mut all = all.into_iter();
         all.find(|one| one.name == name)
             .context("this capture is not installed")
@@ -95,7 +95,7 @@ impl Config {
 
     fn all(&self) -> anyhow::Result<Vec<Capture>> {
         let place = self.config.display();
-        match file::read(&self.config, Wanted::Captures)? {
+        match file::read(&self.config, NeededSections::Captures)? {
             Some(file) if !file.captures.is_empty() => Ok(file.captures),
             Some(_) => bail!(
                 "{place}: has no capture. Add a section [capture.<name>] with \
@@ -109,7 +109,7 @@ impl Config {
     }
 }
 
-fn require(all: &[Capture], name: &str) -> anyhow::Result<()> {
+fn require_capture(all: &[Capture], name: &str) -> anyhow::Result<()> {
     if all.iter().any(|one| one.name == name) {
         return Ok(());
     }
@@ -125,9 +125,9 @@ pub(crate) fn start(
     captures: Vec<Capture>,
     address: &Address,
     until: Until,
-) -> Result<Vec<Started>, Error> {
+) -> Result<Vec<StartedCapture>, Error> {
     let start = |capture: Capture| {
-        Ok(Started {
+        Ok(StartedCapture {
             name: capture.name.clone(),
             queue: capture.queue.clone(),
             destination: capture.direct.as_ref().map(|direct| direct.sender.label()),

@@ -23,17 +23,17 @@ pub(crate) struct Address {
 impl Address {
     /// Reads a `postgres://` URL or a `key=value` string.
     pub(crate) fn parse(url: &str) -> anyhow::Result<Self> {
-        Self::read(url, false)
+        Self::parse_as(url, false)
     }
 
     /// Returns the address of the private server on the loopback interface, which has no TLS.
-    pub(crate) fn private(port: u16, database: &str, password: &str) -> anyhow::Result<Self> {
+    pub(crate) fn private_server(port: u16, database: &str, password: &str) -> anyhow::Result<Self> {
         let place = format!("127.0.0.1:{port}/{database}");
         let url = format!("postgres://posthaste:{password}@{place}?sslmode=disable");
-        Self::read(&url, true)
+        Self::parse_as(&url, true)
     }
 
-    fn read(url: &str, private: bool) -> anyhow::Result<Self> {
+    fn parse_as(url: &str, private: bool) -> anyhow::Result<Self> {
         let database = posthaste::connect(url)?;
         let config = database.config().cloned().unwrap_or_default();
         if let Some(password) = config.get_password() {
@@ -59,7 +59,7 @@ impl Address {
     /// Opens a connection. A background task drives it until the client is dropped.
     pub(crate) async fn connect(&self) -> anyhow::Result<Client> {
         let connected = self.database.client().await;
-        connected.map_err(|error| match refusal(&error) {
+        connected.map_err(|error| match refused_connection(&error) {
             Some(refusal) => self.explain(refusal),
             None => error.into(),
         })
@@ -68,7 +68,7 @@ impl Address {
     /// Like [`Address::connect`], but returns the SQLSTATE of a refusal, if there is one.
     pub(crate) async fn try_connect(&self) -> Result<Client, Option<SqlState>> {
         let connected = self.database.client().await;
-        connected.map_err(|error| refusal(&error).and_then(|refusal| refusal.code().cloned()))
+        connected.map_err(|error| refused_connection(&error).and_then(|refusal| refusal.code().cloned()))
     }
 
     /// Makes a pool of at most `size` connections. It connects when a connection is first needed.
@@ -77,7 +77,7 @@ impl Address {
     }
 
     /// Returns `host:port` of the first server of the URL, or the path of its socket.
-    pub(crate) fn place(&self) -> String {
+    pub(crate) fn host_and_port(&self) -> String {
         let port = self.config.get_ports().first().copied().unwrap_or(5432);
         match (
             self.config.get_hosts().first(),
@@ -102,7 +102,7 @@ impl Address {
         if self.private {
             return anyhow!(
                 "cannot reach the private Postgres at {place}: {}",
-                message(error)
+                server_message(error)
             );
         }
         match error.code() {
@@ -113,7 +113,7 @@ impl Address {
                 anyhow!(
                     "Postgres at {place} refused user \"{user}\": {}. Correct user and password in \
                      DATABASE_URL.",
-                    message(error)
+                    server_message(error)
                 )
             }
             Some(code) if *code == SqlState::INVALID_CATALOG_NAME => {
@@ -126,17 +126,17 @@ impl Address {
                 anyhow!(
                     "Postgres at {place} has no free connection: {}. Close some, or raise its \
                      max_connections.",
-                    message(error)
+                    server_message(error)
                 )
             }
             Some(_) => anyhow!(
                 "Postgres at {place} refused the connection: {}. Correct DATABASE_URL, \
                  or try again.",
-                message(error)
+                server_message(error)
             ),
             None => anyhow!(
                 "cannot connect to Postgres at {place}: {}. {}",
-                message(error),
+                server_message(error),
                 remedy(error)
             ),
         }
@@ -144,7 +144,7 @@ impl Address {
 }
 
 /// Returns the driver's error, if that is the cause.
-fn refusal(error: &posthaste::Error) -> Option<&tokio_postgres::Error> {
+fn refused_connection(error: &posthaste::Error) -> Option<&tokio_postgres::Error> {
     let mut cause: &(dyn std::error::Error + 'static) = error;
     loop {
         cause = cause.source()?;
@@ -159,7 +159,7 @@ fn remedy(error: &tokio_postgres::Error) -> &'static str {
         Some(io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound) => {
             "Start it, or unset DATABASE_URL to use a private Postgres."
         }
-        _ if message(error).contains("certificate") => {
+        _ if server_message(error).contains("certificate") => {
             "Set SSL_CERT_FILE or sslrootcert to the file of its certificate authority, or use a \
              weaker sslmode than verify-full."
         }
@@ -169,7 +169,7 @@ fn remedy(error: &tokio_postgres::Error) -> &'static str {
 
 /// Returns the message of the server, or the innermost cause in lower case, without the error
 /// number that Rust appends to IO errors.
-fn message(error: &tokio_postgres::Error) -> String {
+fn server_message(error: &tokio_postgres::Error) -> String {
     if let Some(refusal) = error.as_db_error() {
         return refusal.message().to_owned();
     }
@@ -180,7 +180,7 @@ fn message(error: &tokio_postgres::Error) -> String {
     while let Some(cause) = innermost.source() {
         innermost = cause;
     }
-    failure::reason(innermost)
+    failure::io_error_text(innermost)
 }
 
 fn io_kind(error: &tokio_postgres::Error) -> Option<io::ErrorKind> {

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 
 use crate::connect::Address;
-use crate::local_postgres::{Absent, FOLDER, LocalPostgres, QuickStop};
+use crate::local_postgres::{IfAbsent, FOLDER, LocalPostgres, QuickStop};
 
 /// Options for the database of a command.
 #[derive(clap::Args)]
-pub(crate) struct Choice {
+pub(crate) struct DatabaseOptions {
     /// URL of the database (default: a private Postgres in .posthaste/)
     #[arg(
         long,
@@ -40,7 +40,7 @@ pub(crate) struct Database {
 }
 
 impl Database {
-    pub(crate) async fn open(choice: &Choice, absent: Absent) -> anyhow::Result<Self> {
+    pub(crate) async fn open(choice: &DatabaseOptions, absent: IfAbsent) -> anyhow::Result<Self> {
         // An empty variable counts as unset: shells write `DATABASE_URL= posthaste …`.
         if let Some(url) = choice.database_url.as_deref().filter(|url| !url.is_empty()) {
             let address = Address::parse(url).context("DATABASE_URL")?;
@@ -83,9 +83,9 @@ impl Database {
 
     /// Resolves to an error once the private server has ended. Never resolves for another server:
     /// that one may restart.
-    pub(crate) async fn gone(&self) -> anyhow::Error {
+    pub(crate) async fn wait_until_gone(&self) -> anyhow::Error {
         match &self.private {
-            Some(private) => private.gone().await,
+            Some(private) => private.wait_until_gone().await,
             None => std::future::pending().await,
         }
     }

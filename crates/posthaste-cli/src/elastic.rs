@@ -9,11 +9,11 @@ use posthaste_elastic::two_phase::Coordinator;
 use serde_json::Value;
 
 use crate::failure;
-use crate::file::{self, FILE, TWO_PHASE};
+use crate::file::{self, DEFAULT_FILE, TWO_PHASE_SECTION};
 
 /// Options for the server of documents and transactions.
 #[derive(clap::Args)]
-pub(crate) struct ServerUrl {
+pub(crate) struct ServerOptions {
     /// URL of Elasticsearch or OpenSearch, such as https://user:password@host:9200 (default: from
     /// [two_phase] in posthaste.toml)
     #[arg(
@@ -41,14 +41,14 @@ pub(crate) struct ServerUrl {
 
 /// The settings of `[two_phase]`.
 #[derive(Debug, Default)]
-struct Settings {
+struct TwoPhaseSettings {
     elastic: Option<String>,
     api_key: Option<String>,
     documents: Option<String>,
     transactions: Option<String>,
 }
 
-impl Settings {
+impl TwoPhaseSettings {
     fn from_table(table: impl IntoIterator<Item = (String, Value)>) -> anyhow::Result<Self> {
         let mut settings = Self::default();
         for (setting, value) in table {
@@ -58,13 +58,13 @@ impl Settings {
                 "documents" => &mut settings.documents,
                 "transactions" => &mut settings.transactions,
                 _ => bail!(
-                    "{TWO_PHASE}: {setting}: is not a setting; known are elastic, api_key, \
+                    "{TWO_PHASE_SECTION}: {setting}: is not a setting; known are elastic, api_key, \
                      documents, \
                      transactions"
                 ),
             };
             let Value::String(value) = value else {
-                bail!("{TWO_PHASE}: {setting}: must be a string");
+                bail!("{TWO_PHASE_SECTION}: {setting}: must be a string");
             };
             if setting == "api_key" {
                 failure::conceal(&value);
@@ -75,9 +75,9 @@ impl Settings {
     }
 }
 
-impl ServerUrl {
+impl ServerOptions {
     /// Uses this file and `POSTHASTE_ELASTIC`, without options.
-    pub(crate) fn of_file(config: Option<PathBuf>) -> Self {
+    pub(crate) fn from_file(config: Option<PathBuf>) -> Self {
         Self {
             elastic: std::env::var("POSTHASTE_ELASTIC").ok(),
             documents_index: None,
@@ -91,13 +91,13 @@ impl ServerUrl {
         match &self.config {
             Some(named) if !named.exists() => bail!("{} does not exist.", named.display()),
             Some(named) => Ok(named),
-            None => Ok(Path::new(FILE)),
+            None => Ok(Path::new(DEFAULT_FILE)),
         }
     }
 
     /// Makes a coordinator without a request to the server. Fails if no server is configured.
     pub(crate) fn coordinator(&self) -> anyhow::Result<Coordinator> {
-        match self.named()? {
+        match self.optional_coordinator()? {
             Some(coordinator) => Ok(coordinator),
             None => bail!(
                 "no Elasticsearch or OpenSearch: give --elastic URL, set POSTHASTE_ELASTIC, \
@@ -108,17 +108,17 @@ impl ServerUrl {
     }
 
     /// Makes a coordinator, `None` if no server is configured.
-    pub(crate) fn named(&self) -> anyhow::Result<Option<Coordinator>> {
+    pub(crate) fn optional_coordinator(&self) -> anyhow::Result<Option<Coordinator>> {
         let file = self.file()?;
-        let table = file::table(file, TWO_PHASE)?;
-        let settings = Settings::from_table(table.unwrap_or_default())
+        let table = file::read_section(file, TWO_PHASE_SECTION)?;
+        let settings = TwoPhaseSettings::from_table(table.unwrap_or_default())
             .with_context(|| file.display().to_string())?;
         // An empty variable counts as unset.
         let given = self.elastic.as_ref().filter(|url| !url.is_empty());
         let Some(url) = given.or(settings.elastic.as_ref()) else {
             return Ok(None);
         };
-        if let Some(password) = file::password_of(url) {
+        if let Some(password) = file::url_password(url) {
             failure::conceal(password);
         }
         let kind =
@@ -150,8 +150,8 @@ mod tests {
 
     use super::*;
 
-    fn describe(table: Value) -> anyhow::Result<Settings> {
-        Settings::from_table(table.as_object().cloned().unwrap_or_default())
+    fn describe(table: Value) -> anyhow::Result<TwoPhaseSettings> {
+        TwoPhaseSettings::from_table(table.as_object().cloned().unwrap_or_default())
     }
 
     #[test]

@@ -5,39 +5,39 @@ use posthaste::__private::{MIGRATE, NOT_INSTALLED, OR_CALL, READ_ONLY};
 use tokio_postgres::error::{DbError, SqlState};
 
 /// The exit code for invalid arguments.
-pub(crate) const USAGE: u8 = 2;
+pub(crate) const USAGE_EXIT_CODE: u8 = 2;
 
 /// The result of a command that ran and reports its finding by an exit code.
 #[derive(Debug, thiserror::Error)]
 #[error("{line}")]
-pub(crate) struct Ended {
+pub(crate) struct CommandExit {
     pub(crate) code: u8,
     pub(crate) line: String,
 }
 
 /// Returns the exit code of an error: 1, unless the command chose another.
-pub(crate) fn code(error: &anyhow::Error) -> u8 {
-    error.downcast_ref::<Ended>().map_or(1, |ended| ended.code)
+pub(crate) fn exit_code(error: &anyhow::Error) -> u8 {
+    error.downcast_ref::<CommandExit>().map_or(1, |ended| ended.code)
 }
 
 /// The minimum length of a concealed password in bytes: hiding every `a` would make a message
 /// unreadable.
-const SHORTEST_CONCEALED: usize = 4;
+const MIN_CONCEALED_BYTES: usize = 4;
 
-static CONCEALED: Mutex<Vec<String>> = Mutex::new(Vec::new());
+static CONCEALED_SECRETS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Replaces `secret` in all later results of [`line`] and [`redact`].
+/// Replaces `secret` in all later results of [`error_line`] and [`redact`].
 pub(crate) fn conceal(secret: &str) {
-    if secret.len() >= SHORTEST_CONCEALED {
-        CONCEALED.lock().push(secret.to_owned());
+    if secret.len() >= MIN_CONCEALED_BYTES {
+        CONCEALED_SECRETS.lock().push(secret.to_owned());
     }
 }
 
 /// Returns one line for `error`: its causes from the outermost inwards, up to one with a remedy.
-pub(crate) fn line(error: &anyhow::Error) -> String {
+pub(crate) fn error_line(error: &anyhow::Error) -> String {
     let mut causes: Vec<String> = Vec::new();
     for cause in error.chain() {
-        if let Some(remedy) = remedy(cause) {
+        if let Some(remedy) = common_remedy(cause) {
             // The remedy replaces the library's message about the same error.
             if let Some(refusal) = cause.downcast_ref::<DbError>() {
                 causes.retain(|text| !text.contains(refusal.message()));
@@ -46,7 +46,7 @@ pub(crate) fn line(error: &anyhow::Error) -> String {
             causes.push(one_line(&remedy));
             break;
         }
-        let text = redact(&one_line(&described(cause)));
+        let text = redact(&one_line(&cause_text(cause)));
         // A cause that the error above it already contains is not repeated.
         let bare = cause
             .downcast_ref::<DbError>()
@@ -84,7 +84,7 @@ pub(crate) fn usage_line(command: &str, error: &clap::Error, suggested: &[String
         };
         text += between;
         text += &match between {
-            ". " => capitalized(line),
+            ". " => capitalize(line),
             _ => line.to_owned(),
         };
     }
@@ -92,7 +92,7 @@ pub(crate) fn usage_line(command: &str, error: &clap::Error, suggested: &[String
     redact(&format!("{text}. Try '{command} --help'."))
 }
 
-fn capitalized(text: &str) -> String {
+fn capitalize(text: &str) -> String {
     let mut letters = text.chars();
     let first = letters.next().map(|letter| letter.to_ascii_uppercase());
     first.into_iter().chain(letters).collect()
@@ -112,7 +112,7 @@ fn did_you_mean(commands: &[String]) -> String {
 /// Replaces concealed secrets and the passwords of connection strings in `text`.
 pub(crate) fn redact(text: &str) -> String {
     let mut text = posthaste_observe::redact::address_passwords(text);
-    for secret in CONCEALED.lock().iter() {
+    for secret in CONCEALED_SECRETS.lock().iter() {
         text = text.replace(secret, "***");
     }
     text
@@ -120,7 +120,7 @@ pub(crate) fn redact(text: &str) -> String {
 
 /// Returns the message of an IO error as a part of a sentence: in lower case, without the error
 /// number.
-pub(crate) fn reason(error: &(dyn std::error::Error + 'static)) -> String {
+pub(crate) fn io_error_text(error: &(dyn std::error::Error + 'static)) -> String {
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or_default();
     let mut letters = text.chars();
@@ -134,10 +134,10 @@ fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-fn described(cause: &(dyn std::error::Error + 'static)) -> String {
+fn cause_text(cause: &(dyn std::error::Error + 'static)) -> String {
     let Some(refusal) = cause.downcast_ref::<DbError>() else {
         return match cause.downcast_ref::<std::io::Error>() {
-            Some(_) => reason(cause),
+            Some(_) => io_error_text(cause),
             None => cause.to_string(),
         };
     };
@@ -157,7 +157,7 @@ pub(crate) fn lacks_schema(error: &anyhow::Error) -> bool {
         .any(|cause| cause.downcast_ref::<DbError>().is_some_and(is_absent))
 }
 
-fn is_absent(refusal: &DbError) -> bool {
+fn is_missing_object(refusal: &DbError) -> bool {
     let absent = [
         SqlState::UNDEFINED_TABLE,
         SqlState::UNDEFINED_COLUMN,
@@ -171,10 +171,10 @@ fn is_absent(refusal: &DbError) -> bool {
 }
 
 /// Returns the remedy of an error that has the same one for all commands.
-fn remedy(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
+fn common_remedy(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
     if let Some(refusal) = cause.downcast_ref::<DbError>() {
         let code = refusal.code();
-        if is_absent(refusal) {
+        if is_missing_object(refusal) {
             return Some(format!("{NOT_INSTALLED}; {MIGRATE}"));
         }
         if *code == SqlState::INSUFFICIENT_PRIVILEGE {
@@ -226,6 +226,6 @@ mod tests {
         let error = anyhow::anyhow!("the disk\nis full")
             .context("cannot write x: the disk is full")
             .context("stopped");
-        assert_eq!(line(&error), "stopped: cannot write x: the disk is full");
+        assert_eq!(error_line(&error), "stopped: cannot write x: the disk is full");
     }
 }

@@ -15,27 +15,27 @@ use serde_json::{Map, Value};
 use crate::{failure, variables};
 
 /// The default file.
-pub(crate) const FILE: &str = "posthaste.toml";
+pub(crate) const DEFAULT_FILE: &str = "posthaste.toml";
 
 /// The section of two-phase commits over documents.
-pub(crate) const TWO_PHASE: &str = "two_phase";
-pub(crate) const CONSOLE: &str = "console";
+pub(crate) const TWO_PHASE_SECTION: &str = "two_phase";
+pub(crate) const CONSOLE_SECTION: &str = "console";
 /// The section of the supervisor of long transactions.
-pub(crate) const TXWATCH: &str = "txwatch";
-pub(crate) const SITE: &str = "site";
-pub(crate) const OBSERVE: &str = "observe";
+pub(crate) const TXWATCH_SECTION: &str = "txwatch";
+pub(crate) const SITE_SECTION: &str = "site";
+pub(crate) const OBSERVE_SECTION: &str = "observe";
 
 /// Index kinds that are separate crates.
 #[cfg(feature = "tantivy")]
-const INDEXES: &[&dyn IndexKind] = &[&posthaste_tantivy::Folders];
+const INDEX_KINDS: &[&dyn IndexKind] = &[&posthaste_tantivy::Folders];
 #[cfg(not(feature = "tantivy"))]
-const INDEXES: &[&dyn IndexKind] = &[];
+const INDEX_KINDS: &[&dyn IndexKind] = &[];
 
 /// Settings of a route in which `${NAME}` is replaced by an environment variable. Braces in other
 /// settings belong to templates.
-const OF_ROUTES: [&str; 4] = ["to", "secrets", "credentials", "settings"];
+const ROUTE_SETTINGS_WITH_VARIABLES: [&str; 4] = ["to", "secrets", "credentials", "settings"];
 /// Settings of a synced table in which `${NAME}` is replaced.
-const OF_TABLES: [&str; 2] = ["index", "api_key"];
+const TABLE_SETTINGS_WITH_VARIABLES: [&str; 2] = ["index", "api_key"];
 
 /// The routes, synced tables and captures of a file.
 #[derive(Debug, Default)]
@@ -48,7 +48,7 @@ pub(crate) struct File {
 /// The sections that a command needs. Other sections may be invalid, and their environment
 /// variables may be unset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wanted<'a> {
+pub(crate) enum NeededSections<'a> {
     All,
     Tables,
     Captures,
@@ -56,8 +56,8 @@ pub(crate) enum Wanted<'a> {
     Routes(&'a [String]),
 }
 
-impl Wanted<'_> {
-    fn route(self, name: &str) -> bool {
+impl NeededSections<'_> {
+    fn needs_route(self, name: &str) -> bool {
         match self {
             Self::All => true,
             Self::Tables | Self::Captures => false,
@@ -65,44 +65,44 @@ impl Wanted<'_> {
         }
     }
 
-    fn tables(self) -> bool {
+    fn needs_tables(self) -> bool {
         matches!(self, Self::All | Self::Tables)
     }
 
-    fn captures(self) -> bool {
+    fn needs_captures(self) -> bool {
         matches!(self, Self::All | Self::Captures)
     }
 }
 
 /// Reads a file, `None` if it does not exist.
-pub(crate) fn read(file: &Path, wanted: Wanted<'_>) -> anyhow::Result<Option<File>> {
-    let Some(text) = text_of(file)? else {
+pub(crate) fn read(file: &Path, wanted: NeededSections<'_>) -> anyhow::Result<Option<File>> {
+    let Some(text) = read_text(file)? else {
         return Ok(None);
     };
-    parse(&text, wanted)
+    parse_sections(&text, wanted)
         .map(Some)
         .with_context(|| file.display().to_string())
 }
 
-fn text_of(file: &Path) -> anyhow::Result<Option<String>> {
+fn read_text(file: &Path) -> anyhow::Result<Option<String>> {
     match std::fs::read_to_string(file) {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(anyhow!("{}: {}", file.display(), failure::reason(&error))),
+        Err(error) => Err(anyhow!("{}: {}", file.display(), failure::io_error_text(&error))),
     }
 }
 
 /// Reads one section of the file and replaces `${NAME}` by environment variables.
-pub(crate) fn table(file: &Path, name: &str) -> anyhow::Result<Option<Settings>> {
-    let Some(text) = text_of(file)? else {
+pub(crate) fn read_section(file: &Path, name: &str) -> anyhow::Result<Option<Settings>> {
+    let Some(text) = read_text(file)? else {
         return Ok(None);
     };
-    let read = || match parsed(&text)?.remove(name) {
+    let read = || match parse_toml(&text)?.remove(name) {
         None => Ok(None),
         Some(Value::Object(settings)) => {
             let mut settings: Settings = settings.into_iter().collect();
             for (setting, value) in &mut settings {
-                fill(value).with_context(|| format!("{name}: {setting}"))?;
+                fill_in_value(value).with_context(|| format!("{name}: {setting}"))?;
             }
             Ok(Some(settings))
         }
@@ -111,7 +111,7 @@ pub(crate) fn table(file: &Path, name: &str) -> anyhow::Result<Option<Settings>>
     read().with_context(|| file.display().to_string())
 }
 
-fn parsed(text: &str) -> anyhow::Result<Map<String, Value>> {
+fn parse_toml(text: &str) -> anyhow::Result<Map<String, Value>> {
     // The parser's own output quotes the line, which may contain a secret.
     let file: toml::Table = toml::from_str(text).map_err(|error| {
         let line = error
@@ -125,31 +125,31 @@ fn parsed(text: &str) -> anyhow::Result<Map<String, Value>> {
     }
 }
 
-pub(crate) fn parse(text: &str, wanted: Wanted<'_>) -> anyhow::Result<File> {
-    let mut file = parsed(text)?;
+pub(crate) fn parse_sections(text: &str, wanted: NeededSections<'_>) -> anyhow::Result<File> {
+    let mut file = parse_toml(text)?;
     // Sections that single commands read.
-    for other in [TWO_PHASE, CONSOLE, TXWATCH, OBSERVE, SITE] {
+    for other in [TWO_PHASE_SECTION, CONSOLE_SECTION, TXWATCH_SECTION, OBSERVE_SECTION, SITE_SECTION] {
         file.remove(other);
     }
-    let routes = tables(&mut file, "route")?;
-    let synced = tables(&mut file, "sync")?;
-    let captures = tables(&mut file, "capture")?;
+    let routes = take_sections(&mut file, "route")?;
+    let synced = take_sections(&mut file, "sync")?;
+    let captures = take_sections(&mut file, "capture")?;
     if let Some(unknown) = file.keys().next() {
         bail!(
             "{unknown}: is not a section; known are [route.<name>], [sync.<name>], \
-             [capture.<name>], [{TWO_PHASE}], [{CONSOLE}], [{OBSERVE}], [{SITE}] and [{TXWATCH}]"
+             [capture.<name>], [{TWO_PHASE_SECTION}], [{CONSOLE_SECTION}], [{OBSERVE_SECTION}], [{SITE_SECTION}] and [{TXWATCH_SECTION}]"
         );
     }
     let mut read = File::default();
     require_routes(&routes, wanted)?;
     let described = routes.clone();
-    for (name, mut settings) in routes.into_iter().filter(|(name, _)| wanted.route(name)) {
-        fill_in("route", &name, &mut settings, &OF_ROUTES)?;
+    for (name, mut settings) in routes.into_iter().filter(|(name, _)| wanted.needs_route(name)) {
+        fill_in_variables("route", &name, &mut settings, &ROUTE_SETTINGS_WITH_VARIABLES)?;
         read.routes.push(Route::read(&name, &settings)?);
     }
-    for (name, mut settings) in synced.into_iter().filter(|_| wanted.tables()) {
-        fill_in("sync", &name, &mut settings, &OF_TABLES)?;
-        let table = Synced::read_with(&name, &settings, INDEXES)?;
+    for (name, mut settings) in synced.into_iter().filter(|_| wanted.needs_tables()) {
+        fill_in_variables("sync", &name, &mut settings, &TABLE_SETTINGS_WITH_VARIABLES)?;
+        let table = Synced::read_with(&name, &settings, INDEX_KINDS)?;
         // Each sync would delete the other's documents as orphans.
         let mut known = read.tables.iter();
         if let Some(other) = known.find(|other| other.shares_index_with(&table)) {
@@ -158,25 +158,25 @@ pub(crate) fn parse(text: &str, wanted: Wanted<'_>) -> anyhow::Result<File> {
         }
         read.tables.push(table);
     }
-    for (name, settings) in captures.into_iter().filter(|_| wanted.captures()) {
-        let route = |named: &str| route_of(&described, named);
+    for (name, settings) in captures.into_iter().filter(|_| wanted.needs_captures()) {
+        let route = |named: &str| capture_route(&described, named);
         read.captures.push(capture::read(&name, settings, route)?);
     }
     Ok(read)
 }
 
 /// Reads the route by which a capture sends.
-fn route_of(routes: &[(String, Settings)], named: &str) -> anyhow::Result<Option<Route>> {
+fn capture_route(routes: &[(String, Settings)], named: &str) -> anyhow::Result<Option<Route>> {
     let Some((name, settings)) = routes.iter().find(|(name, _)| name == named) else {
         return Ok(None);
     };
     let mut settings = settings.clone();
-    fill_in("route", name, &mut settings, &OF_ROUTES)?;
+    fill_in_variables("route", name, &mut settings, &ROUTE_SETTINGS_WITH_VARIABLES)?;
     Ok(Some(Route::read(name, &settings)?))
 }
 
 /// Checks that all named routes exist and that no two routes of the file share a queue.
-fn require_routes(routes: &[(String, Settings)], wanted: Wanted<'_>) -> anyhow::Result<()> {
+fn require_routes(routes: &[(String, Settings)], wanted: NeededSections<'_>) -> anyhow::Result<()> {
     let mut queues: BTreeMap<&str, &str> = BTreeMap::new();
     for (name, settings) in routes {
         let queue = settings
@@ -191,7 +191,7 @@ fn require_routes(routes: &[(String, Settings)], wanted: Wanted<'_>) -> anyhow::
         }
     }
     let names: Vec<&str> = routes.iter().map(|(name, _)| &**name).collect();
-    let Wanted::Routes(named) = wanted else {
+    let NeededSections::Routes(named) = wanted else {
         return Ok(());
     };
     match named.iter().find(|one| !names.contains(&&***one)) {
@@ -208,7 +208,7 @@ fn require_routes(routes: &[(String, Settings)], wanted: Wanted<'_>) -> anyhow::
 pub(crate) type Settings = BTreeMap<String, Value>;
 
 /// Removes the sections `[kind.<name>]` from the file and returns them.
-fn tables(file: &mut Map<String, Value>, kind: &str) -> anyhow::Result<Vec<(String, Settings)>> {
+fn take_sections(file: &mut Map<String, Value>, kind: &str) -> anyhow::Result<Vec<(String, Settings)>> {
     let all = match file.remove(kind) {
         None => return Ok(Vec::new()),
         Some(Value::Object(all)) => all,
@@ -223,41 +223,41 @@ fn tables(file: &mut Map<String, Value>, kind: &str) -> anyhow::Result<Vec<(Stri
 }
 
 /// Replaces `${NAME}` in these settings, and conceals their secrets in all output.
-fn fill_in(kind: &str, name: &str, settings: &mut Settings, which: &[&str]) -> anyhow::Result<()> {
+fn fill_in_variables(kind: &str, name: &str, settings: &mut Settings, which: &[&str]) -> anyhow::Result<()> {
     for setting in which {
         if let Some(value) = settings.get_mut(*setting) {
-            fill(value).with_context(|| format!("{kind} {name}: {setting}"))?;
-            hide(setting, value);
+            fill_in_value(value).with_context(|| format!("{kind} {name}: {setting}"))?;
+            conceal_setting(setting, value);
         }
     }
     Ok(())
 }
 
 /// Replaces `${NAME}` by environment variables and conceals those that are secret.
-fn fill(value: &mut Value) -> anyhow::Result<()> {
+fn fill_in_value(value: &mut Value) -> anyhow::Result<()> {
     match value {
         Value::String(text) => {
-            let filled = variables::filled(text, |name| std::env::var(name).ok())?;
+            let filled = variables::fill_variables(text, |name| std::env::var(name).ok())?;
             filled.secrets.iter().for_each(|one| failure::conceal(one));
             *text = filled.text;
         }
-        Value::Array(list) => list.iter_mut().try_for_each(fill)?,
-        Value::Object(table) => table.values_mut().try_for_each(fill)?,
+        Value::Array(list) => list.iter_mut().try_for_each(fill_in_value)?,
+        Value::Object(table) => table.values_mut().try_for_each(fill_in_value)?,
         _ => {}
     }
     Ok(())
 }
 
 /// Conceals passwords and secrets in all output.
-fn hide(setting: &str, value: &Value) {
+fn conceal_setting(setting: &str, value: &Value) {
     match value {
-        Value::Array(list) => list.iter().for_each(|one| hide(setting, one)),
+        Value::Array(list) => list.iter().for_each(|one| conceal_setting(setting, one)),
         Value::Object(table) => table
             .iter()
             .filter(|(name, _)| name.contains("password") || name.contains("secret"))
-            .for_each(|(name, value)| hide(name, value)),
+            .for_each(|(name, value)| conceal_setting(name, value)),
         Value::String(text) if setting == "to" || setting == "index" => {
-            if let Some(password) = password_of(text) {
+            if let Some(password) = url_password(text) {
                 failure::conceal(password);
             }
         }
@@ -266,7 +266,7 @@ fn hide(setting: &str, value: &Value) {
     }
 }
 
-pub(crate) fn password_of(url: &str) -> Option<&str> {
+pub(crate) fn url_password(url: &str) -> Option<&str> {
     let (_, rest) = url.split_once("://")?;
     let authority = rest.split(['/', '?', '#']).next()?;
     let (user, _) = authority.rsplit_once('@')?;

@@ -27,14 +27,14 @@ use home::Home;
 use postmaster::{Postmaster, Sighting};
 
 const USER: &str = "posthaste";
-const POLL_EVERY: Duration = Duration::from_millis(20);
-const WATCH_EVERY: Duration = Duration::from_millis(500);
-const STOP_WITHIN: Duration = Duration::from_secs(30);
-const LOCK_WITHIN: Duration = Duration::from_secs(120);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+const WATCH_INTERVAL: Duration = Duration::from_millis(500);
+const STOP_TIMEOUT: Duration = Duration::from_secs(30);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Whether a command may make the private Postgres if it does not exist.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Absent {
+pub(crate) enum IfAbsent {
     Make,
     Refuse,
 }
@@ -53,16 +53,16 @@ pub(crate) struct LocalPostgres {
 
 impl LocalPostgres {
     /// Starts the Postgres of the current directory, or connects to the running one.
-    pub(crate) async fn open(pg_bin: Option<&Path>, absent: Absent) -> anyhow::Result<Self> {
+    pub(crate) async fn open(pg_bin: Option<&Path>, absent: IfAbsent) -> anyhow::Result<Self> {
         let home = Home::in_current_directory()?;
-        if absent == Absent::Refuse && !home.exists() {
+        if absent == IfAbsent::Refuse && !home.exists() {
             bail!(
                 "no database: DATABASE_URL is not set, and no private Postgres was created here. \
                  Set it, or run 'posthaste up' in this folder first."
             );
         }
         home.make()?;
-        let turn = Turn::take(&home).await?;
+        let turn = StartStopLock::acquire(&home).await?;
         let opened = Self::open_locked(home, pg_bin).await;
         drop(turn);
         opened
@@ -94,7 +94,7 @@ impl LocalPostgres {
             }
         };
         cluster::make_database(server.port, &password).await?;
-        let address = Address::private(server.port, USER, &password)?;
+        let address = Address::private_server(server.port, USER, &password)?;
         let url = format!(
             "postgres://{USER}:{password}@127.0.0.1:{}/{USER}",
             server.port
@@ -127,7 +127,7 @@ impl LocalPostgres {
     }
 
     /// Whether the server was running already.
-    pub(crate) fn adopted(&self) -> bool {
+    pub(crate) fn was_running(&self) -> bool {
         self.adopted
     }
 
@@ -140,14 +140,14 @@ impl LocalPostgres {
     }
 
     /// Resolves to an error once the server has ended and this process did not stop it.
-    pub(crate) async fn gone(&self) -> anyhow::Error {
+    pub(crate) async fn wait_until_gone(&self) -> anyhow::Error {
         let data = self.home.data();
         // Two checks, because the file may be in the middle of a write.
         let mut missed = 0;
         while missed < 2 {
             let runs = postmaster::find(&data) == Sighting::Running(self.server.clone());
             missed = if runs { 0 } else { missed + 1 };
-            tokio::time::sleep(WATCH_EVERY).await;
+            tokio::time::sleep(WATCH_INTERVAL).await;
         }
         let log = self.home.log();
         anyhow::anyhow!(
@@ -159,15 +159,15 @@ impl LocalPostgres {
 
     /// Releases the server, and stops it unless another process uses it.
     pub(crate) async fn close(mut self) -> anyhow::Result<()> {
-        let _turn = Turn::take(&self.home).await?;
-        if !is_last(&self.users) {
+        let _turn = StartStopLock::acquire(&self.home).await?;
+        if !is_last_user(&self.users) {
             return Ok(());
         }
         postmaster::ask_to_end(self.server.pid, true);
-        if !self.ended_within(STOP_WITHIN).await {
+        if !self.ended_within(STOP_TIMEOUT).await {
             postmaster::ask_to_end(self.server.pid, false);
             anyhow::ensure!(
-                self.ended_within(STOP_WITHIN).await,
+                self.ended_within(STOP_TIMEOUT).await,
                 "the private Postgres (process {}) does not stop. See {}.",
                 self.server.pid,
                 self.home.log().display()
@@ -183,7 +183,7 @@ impl LocalPostgres {
                 let _ = child.wait().await;
             }
             while postmaster::find(&data) == Sighting::Running(self.server.clone()) {
-                tokio::time::sleep(POLL_EVERY).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
         };
         tokio::time::timeout(limit, gone).await.is_ok()
@@ -198,24 +198,24 @@ pub(crate) struct QuickStop {
 
 impl QuickStop {
     pub(crate) fn run(&self) {
-        if is_last(&self.users) {
+        if is_last_user(&self.users) {
             postmaster::ask_to_end(self.pid, true);
         }
     }
 }
 
 /// The lock under which one process at a time starts, adopts or stops the server.
-struct Turn(#[expect(dead_code, reason = "held for its lock")] File);
+struct StartStopLock(#[expect(dead_code, reason = "held for its lock")] File);
 
-impl Turn {
-    async fn take(home: &Home) -> anyhow::Result<Self> {
+impl StartStopLock {
+    async fn acquire(home: &Home) -> anyhow::Result<Self> {
         let file = lock_file(home, "lock")?;
-        let deadline = Instant::now() + LOCK_WITHIN;
+        let deadline = Instant::now() + LOCK_TIMEOUT;
         loop {
             match file.try_lock() {
                 Ok(()) => return Ok(Self(file)),
                 Err(TryLockError::WouldBlock) if Instant::now() < deadline => {
-                    tokio::time::sleep(POLL_EVERY).await;
+                    tokio::time::sleep(POLL_INTERVAL).await;
                 }
                 Err(TryLockError::WouldBlock) => bail!(
                     "another posthaste has been starting or stopping the Postgres in {} for two \
@@ -243,6 +243,6 @@ fn lock_file(home: &Home, name: &str) -> anyhow::Result<File> {
 
 /// Whether this process is the last user: its shared lock on `users` becomes exclusive only if no
 /// other process holds one.
-fn is_last(users: &File) -> bool {
+fn is_last_user(users: &File) -> bool {
     users.try_lock().is_ok()
 }

@@ -23,19 +23,19 @@ use crate::terminal::Terminal;
 
 /// The default filter. It leaves out the pool's reports of connections that the server closed, some
 /// of which were closed on purpose. It includes the audit of the console, and recoveries.
-const FILTER: &str = "warn,deadpool.postgres=error,posthaste::console::audit=info,\
+const DEFAULT_FILTER: &str = "warn,deadpool.postgres=error,posthaste::console::audit=info,\
     posthaste::heartbeat=info,posthaste_relay::engine::health=info";
 
 /// Starts logging: lines to the terminal as filtered by `POSTHASTE_LOG`, and spans to a collector
 /// if one is configured.
-pub(crate) fn begin(
+pub(crate) fn start_logging(
     format: Format,
     terminal: &Terminal,
     otlp: Option<&Otlp>,
 ) -> anyhow::Result<()> {
     let wanted = log_line::variable("POSTHASTE_LOG")?;
     let filter = match wanted.as_str() {
-        "" => EnvFilter::new(FILTER),
+        "" => EnvFilter::new(DEFAULT_FILTER),
         wanted => match EnvFilter::try_new(wanted) {
             Ok(filter) => filter,
             Err(error) => bail!("POSTHASTE_LOG is invalid: {error}"),
@@ -47,7 +47,7 @@ pub(crate) fn begin(
             .with_target(false)
             .with_ansi(std::io::stderr().is_terminal())
             .boxed(),
-        Format::Json => Lines(terminal.clone()).boxed(),
+        Format::Json => JsonLinesLayer(terminal.clone()).boxed(),
     };
     registry()
         .with(otlp.map(Otlp::layer))
@@ -59,16 +59,16 @@ pub(crate) fn begin(
         Format::Text => {
             let thread = std::thread::current();
             let name = thread.name().unwrap_or("<unnamed>");
-            terminal.note(&format!("thread '{name}' {panic}"));
+            terminal.print_remark(&format!("thread '{name}' {panic}"));
         }
     }));
     Ok(())
 }
 
 /// A layer that writes one JSON document for each event, with its fields and those of its spans.
-struct Lines(Terminal);
+struct JsonLinesLayer(Terminal);
 
-impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Lines {
+impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for JsonLinesLayer {
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
         let mut fields = Fields::default();
         attributes.record(&mut fields);
@@ -104,7 +104,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Lines {
             all.0.remove(own);
         }
         let of = event.metadata();
-        let mut line = log_line::written(*of.level(), of.target(), &message, &all.0);
+        let mut line = log_line::event_line(*of.level(), of.target(), &message, &all.0);
         line.push('\n');
         // If standard error is closed, the line is lost.
         let _ = self.0.make_writer().write_all(line.as_bytes());

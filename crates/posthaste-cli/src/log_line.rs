@@ -36,18 +36,18 @@ pub(crate) fn variable(name: &str) -> anyhow::Result<String> {
 }
 
 /// Returns a line that reports dropped lines.
-pub(crate) fn dropped(lines: u64, message: &str) -> String {
+pub(crate) fn dropped_lines(lines: u64, message: &str) -> String {
     let mut fields = Map::new();
     fields.insert("left_out".to_owned(), lines.into());
-    written(Level::WARN, "posthaste", message, &fields)
+    event_line(Level::WARN, "posthaste", message, &fields)
 }
 
 /// Returns a line without an event.
-pub(crate) fn line(level: Level, message: &str) -> String {
-    written(level, "posthaste", message, &Map::new())
+pub(crate) fn line_without_event(level: Level, message: &str) -> String {
+    event_line(level, "posthaste", message, &Map::new())
 }
 
-pub(crate) fn written(
+pub(crate) fn event_line(
     level: Level,
     target: &str,
     message: &str,
@@ -89,7 +89,7 @@ mod tests {
     fn log_lines_are_single_json_documents() {
         let mut fields = Map::new();
         fields.insert("queue".to_owned(), "a\nb\u{9b}\"".into());
-        let written = written(Level::WARN, "posthaste::x", "two\nlines", &fields);
+        let written = event_line(Level::WARN, "posthaste::x", "two\nlines", &fields);
         assert!(!written.chars().any(char::is_control), "{written}");
         let read: Value = serde_json::from_str(&written).unwrap();
         assert_eq!(read["level"], "warn");

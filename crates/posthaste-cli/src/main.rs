@@ -50,9 +50,9 @@ use commands::{
     adopt, alerts, capture, completions, console, demo, doctor, exporter, health, init, jobs,
     manual, migrate, queues, rebase, relay, status, sync, top, two_phase, txwatch, up, work,
 };
-use database::{Choice, Database};
+use database::{DatabaseOptions, Database};
 use examples::with_examples;
-use local_postgres::Absent;
+use local_postgres::IfAbsent;
 use log_line::Format;
 use observe::Otlp;
 use signals::Signals;
@@ -69,7 +69,7 @@ const EXIT_CODES: &str = "Exit codes: 0 success; 1 failure, with the reason on s
 #[command(name = "posthaste", version, about, max_term_width = 100, after_help = EXIT_CODES)]
 struct Arguments {
     #[command(flatten)]
-    database: Choice,
+    database: DatabaseOptions,
 
     /// Print results as JSON: one document, or one line per event
     #[arg(long, global = true, help_heading = "Global options")]
@@ -160,32 +160,32 @@ fn main() -> ExitCode {
     let arguments = match parsed {
         Ok(arguments) => arguments,
         Err(help) if !help.use_stderr() => help.exit(),
-        Err(error) => return misunderstood(&error),
+        Err(error) => return report_usage_error(&error),
     };
-    if arguments.command.is_long_running() && reaper::is_first() {
-        return match reaper::run() {
+    if arguments.command.is_long_running() && reaper::is_init() {
+        return match reaper::run_as_init() {
             Ok(code) => code,
-            Err(error) => fail(1, &failure::line(&error.context("cannot start"))),
+            Err(error) => print_failure(1, &failure::error_line(&error.context("cannot start"))),
         };
     }
     // Installed before any TLS configuration is built: rustls takes the process's provider.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    more_descriptors();
+    raise_descriptor_limit();
     let format = match Format::from_env() {
         Ok(format) => format,
-        Err(error) => return fail(failure::USAGE, &error.to_string()),
+        Err(error) => return print_failure(failure::USAGE_EXIT_CODE, &error.to_string()),
     };
     let terminal = Terminal::new(arguments.json, arguments.command.is_long_running(), format);
     let terminal = match terminal {
         Ok(terminal) => terminal,
-        Err(error) => return fail(1, &format!("cannot start: {error}")),
+        Err(error) => return print_failure(1, &format!("cannot start: {error}")),
     };
     let runtime = match tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
     {
         Ok(runtime) => runtime,
-        Err(error) => return fail(1, &format!("cannot start: {error}")),
+        Err(error) => return print_failure(1, &format!("cannot start: {error}")),
     };
     let otlp = match arguments.command.exports_telemetry() {
         true => Otlp::start(runtime.handle()),
@@ -193,13 +193,13 @@ fn main() -> ExitCode {
     };
     let otlp = match otlp {
         Ok(otlp) => otlp,
-        Err(error) => return fail(1, &failure::line(&error)),
+        Err(error) => return print_failure(1, &failure::error_line(&error)),
     };
-    if let Err(error) = log::begin(format, &terminal, otlp.as_ref()) {
-        return fail(failure::USAGE, &error.to_string());
+    if let Err(error) = log::start_logging(format, &terminal, otlp.as_ref()) {
+        return print_failure(failure::USAGE_EXIT_CODE, &error.to_string());
     }
     let outcome = runtime.block_on(run(&arguments, &terminal));
-    let outcome = outcome.and_then(|()| terminal.line("stopped", &serde_json::json!({})));
+    let outcome = outcome.and_then(|()| terminal.print_event_line("stopped", &serde_json::json!({})));
     if let Some(otlp) = otlp {
         otlp.end();
     }
@@ -208,12 +208,12 @@ fn main() -> ExitCode {
     terminal.flush();
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => fail(failure::code(&error), &failure::line(&error)),
+        Err(error) => print_failure(failure::exit_code(&error), &failure::error_line(&error)),
     }
 }
 
 /// Prints one line about invalid arguments; without a command, prints the list of commands first.
-fn misunderstood(error: &clap::Error) -> ExitCode {
+fn report_usage_error(error: &clap::Error) -> ExitCode {
     let typed = std::env::args_os().skip(1);
     let typed: Vec<String> = typed
         .map(|word| word.to_string_lossy().into_owned())
@@ -221,24 +221,24 @@ fn misunderstood(error: &clap::Error) -> ExitCode {
     let suggested = suggestions::suggest(&Arguments::command(), &typed, error);
     let line = match error.kind() {
         NO_COMMAND | ErrorKind::MissingSubcommand => {
-            let help = suggestions::help(with_examples(Arguments::command()), &typed);
-            terminal::last_line(help.trim_end());
+            let help = suggestions::help_text(with_examples(Arguments::command()), &typed);
+            terminal::write_last_line(help.trim_end());
             if suggested.is_empty() {
-                return ExitCode::from(failure::USAGE);
+                return ExitCode::from(failure::USAGE_EXIT_CODE);
             }
             failure::no_command_line(&suggested)
         }
         _ => {
-            let command = suggestions::command(&Arguments::command(), &typed);
+            let command = suggestions::help_command(&Arguments::command(), &typed);
             failure::usage_line(&command, error, &suggested)
         }
     };
-    fail(failure::USAGE, &line)
+    print_failure(failure::USAGE_EXIT_CODE, &line)
 }
 
 /// Raises the limit of open files to its maximum: many systems have a soft limit of 1,024, and each
 /// connection is a file.
-fn more_descriptors() {
+fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit {
         current: limit.maximum,
@@ -279,12 +279,12 @@ async fn run(arguments: &Arguments, terminal: &Terminal) -> anyhow::Result<()> {
         return two_phase::run(two_phase, terminal, &signals).await;
     }
     let absent = match &arguments.command {
-        Command::Up(_) | Command::Demo(_) | Command::Migrate(_) => Absent::Make,
-        _ => Absent::Refuse,
+        Command::Up(_) | Command::Demo(_) | Command::Migrate(_) => IfAbsent::Make,
+        _ => IfAbsent::Refuse,
     };
     let database = Database::open(&arguments.database, absent).await?;
     signals.set_quick_stop(database.quick_stop()?);
-    let mut outcome = command(&arguments.command, &database, terminal, &signals).await;
+    let mut outcome = run_command(&arguments.command, &database, terminal, &signals).await;
     if let Err(error) = &outcome
         && failure::lacks_schema(error)
         && let Some(cause) = schema_error(&database).await
@@ -301,7 +301,7 @@ async fn schema_error(database: &Database) -> Option<anyhow::Error> {
     Some(posthaste::check_schema(&client).await.err()?.into())
 }
 
-async fn command(
+async fn run_command(
     command: &Command,
     database: &Database,
     terminal: &Terminal,
@@ -378,16 +378,16 @@ async fn command(
     }
     tokio::select! {
         outcome = work => outcome,
-        () = signals.stop().cancelled() => anyhow::bail!("stopped."),
+        () = signals.stop_token().cancelled() => anyhow::bail!("stopped."),
     }
 }
 
-fn fail(code: u8, line: &str) -> ExitCode {
+fn print_failure(code: u8, line: &str) -> ExitCode {
     let line = line.trim_start_matches("error: ");
     let line = match Format::from_env() {
-        Ok(Format::Json) => log_line::line(Level::ERROR, line),
+        Ok(Format::Json) => log_line::line_without_event(Level::ERROR, line),
         _ => format!("error: {}", terminal::escape_control(line)),
     };
-    terminal::last_line(&line);
+    terminal::write_last_line(&line);
     ExitCode::from(code)
 }

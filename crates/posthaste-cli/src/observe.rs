@@ -12,10 +12,10 @@ mod otlp;
 #[cfg(not(feature = "otlp"))]
 #[path = "observe/without_otlp.rs"]
 mod otlp;
-pub(crate) mod pending;
+pub(crate) mod pending_alerts;
 mod recorder;
 
 pub(crate) use collector::Collector;
-pub(crate) use labels::Asked;
-pub(crate) use listen::{Listen, Served};
+pub(crate) use labels::ExtraLabels;
+pub(crate) use listen::{ListenOptions, MetricsServer};
 pub(crate) use otlp::Otlp;

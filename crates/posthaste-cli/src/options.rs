@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::{Span, SpanRelativeTo};
 
 /// Parses a duration: `30s`, `5m`, `36h` or `30d`; a bare number is seconds.
-pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     let seconds = text.parse().ok().or_else(|| parse_seconds(text));
     seconds
         .map(Duration::from_secs)
@@ -13,11 +13,11 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
 }
 
 /// Parses a duration from `least` to `most` seconds.
-pub(crate) fn between(
+pub(crate) fn parse_duration_between(
     least: u64,
     most: u64,
 ) -> impl Fn(&str) -> Result<Duration, String> + Clone + Send + Sync + 'static {
-    move |text| match duration(text)? {
+    move |text| match parse_duration(text)? {
         time if (least..=most).contains(&time.as_secs()) => Ok(time),
         _ => Err(format!("must be from {least} to {most} seconds")),
     }
@@ -33,7 +33,7 @@ fn parse_seconds(text: &str) -> Option<u64> {
 
 /// Parses a rate into a number and its seconds: `100/s`, `1000/m`, `5/h` or `1/d`; a bare number is
 /// per second.
-pub(crate) fn rate(text: &str) -> Result<(i32, i64), String> {
+pub(crate) fn parse_rate(text: &str) -> Result<(i32, i64), String> {
     let (number, unit) = text.split_once('/').unwrap_or((text, "s"));
     let seconds = match unit {
         "s" => Some(1),
@@ -49,8 +49,8 @@ pub(crate) fn rate(text: &str) -> Result<(i32, i64), String> {
 }
 
 /// Parses a rate of at least one per second into a number per second.
-pub(crate) fn per_second(text: &str) -> Result<u32, String> {
-    let (number, seconds) = rate(text)?;
+pub(crate) fn parse_rate_per_second(text: &str) -> Result<u32, String> {
+    let (number, seconds) = parse_rate(text)?;
     u32::try_from(i64::from(number) / seconds)
         .ok()
         .filter(|number| *number > 0)
@@ -72,24 +72,24 @@ mod tests {
             ("30d", 2_592_000),
             ("7 days", 604_800),
         ] {
-            assert_eq!(duration(text), Ok(Duration::from_secs(seconds)), "{text}");
+            assert_eq!(parse_duration(text), Ok(Duration::from_secs(seconds)), "{text}");
         }
         for wrong in ["", "long", "-5", "-5m", "1.5", "5 parsecs", "1500ms", "2mo"] {
-            assert!(duration(wrong).is_err(), "{wrong}");
+            assert!(parse_duration(wrong).is_err(), "{wrong}");
         }
-        assert_eq!(between(2, 60)("1m"), Ok(Duration::from_secs(60)));
-        assert!(between(2, 60)("1").is_err() && between(2, 60)("2m").is_err());
+        assert_eq!(parse_duration_between(2, 60)("1m"), Ok(Duration::from_secs(60)));
+        assert!(parse_duration_between(2, 60)("1").is_err() && parse_duration_between(2, 60)("2m").is_err());
     }
 
     #[test]
     fn rates_are_a_number_with_a_unit() {
-        assert_eq!(rate("100/s"), Ok((100, 1)));
-        assert_eq!(rate("90/m"), Ok((90, 60)));
-        assert_eq!(rate("7"), Ok((7, 1)));
-        assert_eq!(per_second("6000/m"), Ok(100));
+        assert_eq!(parse_rate("100/s"), Ok((100, 1)));
+        assert_eq!(parse_rate("90/m"), Ok((90, 60)));
+        assert_eq!(parse_rate("7"), Ok((7, 1)));
+        assert_eq!(parse_rate_per_second("6000/m"), Ok(100));
         for wrong in ["", "0/s", "-1/s", "5/x", "/s", "many"] {
-            assert!(rate(wrong).is_err(), "{wrong}");
+            assert!(parse_rate(wrong).is_err(), "{wrong}");
         }
-        assert!(per_second("5/h").is_err());
+        assert!(parse_rate_per_second("5/h").is_err());
     }
 }

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use crate::terminal::Terminal;
 
 /// Time between two progress lines without a terminal.
-const LINE_EVERY: Duration = Duration::from_secs(5);
+const LINE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The unit of progress.
 #[derive(Clone, Copy)]
@@ -116,21 +116,21 @@ impl Progress {
         }
         let mut line = self.line.lock();
         let first = *line.first_done.get_or_insert(done);
-        if line.last.elapsed() >= LINE_EVERY && line.last_done != Some(done) {
+        if line.last.elapsed() >= LINE_INTERVAL && line.last_done != Some(done) {
             line.last = Instant::now();
             line.last_done = Some(done);
-            self.terminal.note(&self.described(done, first));
+            self.terminal.print_remark(&self.progress_text(done, first));
         }
     }
 
     /// Shows a message beside the bar.
-    pub(crate) fn say(&self, message: impl Into<String>) {
+    pub(crate) fn show_message(&self, message: impl Into<String>) {
         if let Some(bar) = &self.bar {
             bar.set_message(message.into());
         }
     }
 
-    fn described(&self, done: u64, first: u64) -> String {
+    fn progress_text(&self, done: u64, first: u64) -> String {
         let seconds = self.begun.elapsed().as_secs_f64().max(0.001);
         let rate = (done - first.min(done)) as f64 / seconds;
         let (label, name, done_text) = (self.label, self.unit.name(), HumanCount(done));

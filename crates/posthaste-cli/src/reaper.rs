@@ -16,7 +16,7 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use crate::signals;
 
 /// Signals that are forwarded to the program.
-const PASSED_ON: [(SignalKind, Signal); 6] = [
+const FORWARDED_SIGNALS: [(SignalKind, Signal); 6] = [
     (SignalKind::interrupt(), Signal::INT),
     (SignalKind::terminate(), Signal::TERM),
     (SignalKind::hangup(), Signal::HUP),
@@ -26,19 +26,19 @@ const PASSED_ON: [(SignalKind, Signal); 6] = [
 ];
 
 /// Whether this process is the first one of a container.
-pub(crate) fn is_first() -> bool {
+pub(crate) fn is_init() -> bool {
     getpid().is_init()
 }
 
 /// Runs the program again as a child process and returns its exit code.
-pub(crate) fn run() -> anyhow::Result<ExitCode> {
+pub(crate) fn run_as_init() -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
     runtime.block_on(async {
         let mut ended = signal(SignalKind::child())?;
         let (sender, mut received) = unbounded_channel();
-        for (kind, passed) in PASSED_ON {
+        for (kind, passed) in FORWARDED_SIGNALS {
             forward_signals(kind, passed, sender.clone())?;
         }
         // A separate process group: a signal that the terminal sends to the foreground group
@@ -50,8 +50,8 @@ pub(crate) fn run() -> anyhow::Result<ExitCode> {
         let program = Pid::from_child(&child);
         move_to_foreground(program);
         loop {
-            if let Some(status) = reaped(program)? {
-                return Ok(ExitCode::from(code(status)));
+            if let Some(status) = reap(program)? {
+                return Ok(ExitCode::from(shell_exit_code(status)));
             }
             tokio::select! {
                 _ = ended.recv() => {}
@@ -91,7 +91,7 @@ fn move_to_foreground(program: Pid) {
 }
 
 /// Reaps all ended processes; returns the status of the program if it has ended.
-fn reaped(program: Pid) -> io::Result<Option<WaitStatus>> {
+fn reap(program: Pid) -> io::Result<Option<WaitStatus>> {
     loop {
         match wait(WaitOptions::NOHANG) {
             Ok(Some((pid, status))) if pid == program => return Ok(Some(status)),
@@ -103,7 +103,7 @@ fn reaped(program: Pid) -> io::Result<Option<WaitStatus>> {
 }
 
 /// Returns the exit code that a shell would report.
-fn code(status: WaitStatus) -> u8 {
+fn shell_exit_code(status: WaitStatus) -> u8 {
     let by_signal = || status.terminating_signal().map(|signal| 128 + signal);
     let code = status.exit_status().or_else(by_signal);
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)

@@ -16,9 +16,9 @@ use crate::signals::Signals;
 use crate::terminal::Terminal;
 
 /// Time between two polls.
-const PAUSE: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// The maximum number of jobs per queue, the oldest first: no job leaves the queue.
-const MOST: u32 = 1_000;
+const MAX_JOBS_PER_QUEUE: u32 = 1_000;
 
 /// A job that a worker would run.
 #[derive(Serialize)]
@@ -40,12 +40,12 @@ pub(crate) async fn work(
     let client: &tokio_postgres::Client = &client;
     posthaste::check_schema(client).await?;
     let queues = handlers.open()?.queues;
-    begin(terminal)?;
+    announce(terminal)?;
     let mut seen = HashSet::new();
     until_stopped(signals, async || {
         for queue in &queues {
             let waiting = Filter::new().queue(&*queue.name).state(State::Available);
-            let waiting = waiting.limit(MOST).oldest_first();
+            let waiting = waiting.limit(MAX_JOBS_PER_QUEUE).oldest_first();
             for job in Client::new(client).list(&waiting).await? {
                 let Some(by) = handlers.handler_of(&job.name) else {
                     continue;
@@ -59,7 +59,7 @@ pub(crate) async fn work(
                         queue,
                         by,
                     };
-                    terminal.result(text, &job)?;
+                    terminal.print_result(text, &job)?;
                 }
             }
         }
@@ -77,11 +77,11 @@ pub(crate) async fn relay(
 ) -> anyhow::Result<()> {
     let client = database.address().connect().await?;
     posthaste::check_schema(&client).await?;
-    begin(terminal)?;
+    announce(terminal)?;
     let mut seen = HashSet::new();
     until_stopped(signals, async || {
         for route in routes {
-            for line in preview(&client, route, MOST).await? {
+            for line in preview(&client, route, MAX_JOBS_PER_QUEUE).await? {
                 let message: Value = serde_json::from_str(&line).context("a line of JSON")?;
                 if seen.insert((route.name().to_owned(), message["id"].to_string())) {
                     terminal.print(&line)?;
@@ -93,20 +93,20 @@ pub(crate) async fn relay(
     .await
 }
 
-fn begin(terminal: &Terminal) -> anyhow::Result<()> {
+fn announce(terminal: &Terminal) -> anyhow::Result<()> {
     let text = "sandbox: printing what would run or be sent, without doing it; Ctrl-C stops";
-    terminal.event("sandbox", text, &serde_json::json!({}))
+    terminal.report_event("sandbox", text, &serde_json::json!({}))
 }
 
 async fn until_stopped(
     signals: &Signals,
     mut poll: impl AsyncFnMut() -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    while !signals.stop().is_cancelled() {
+    while !signals.stop_token().is_cancelled() {
         poll().await?;
         tokio::select! {
-            () = tokio::time::sleep(PAUSE) => {}
-            () = signals.stop().cancelled() => {}
+            () = tokio::time::sleep(POLL_INTERVAL) => {}
+            () = signals.stop_token().cancelled() => {}
         }
     }
     Ok(())

@@ -22,29 +22,29 @@ use tokio_rustls::TlsAcceptor;
 use connections::{Connection, Connections};
 
 /// The timeout of a TLS handshake and of the head of a request; it also closes idle connections.
-const HEAD: Duration = Duration::from_secs(10);
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// The smallest and the largest limit of a server's connections. Between them it is a quarter of
 /// the file descriptors that the process may open.
-const FEWEST: usize = 16;
-const MOST: usize = 1_000;
+const MIN_CONNECTIONS: usize = 16;
+const MAX_CONNECTIONS: usize = 1_000;
 /// Delay after a connection could not be accepted.
-const PAUSE: Duration = Duration::from_millis(100);
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// Serves until it is dropped. Requests have the address of their client
 /// (`ConnectInfo<SocketAddr>`).
 pub(crate) async fn serve(listener: TcpListener, router: Router, tls: Option<TlsAcceptor>) {
     let server = listener.local_addr();
     let server = server.map_or_else(|_| String::new(), |address| address.to_string());
-    let most = quarter_of_descriptors().clamp(FEWEST, MOST);
+    let most = quarter_of_descriptors().clamp(MIN_CONNECTIONS, MAX_CONNECTIONS);
     let connections = Arc::new(Connections::new(server, most));
-    let _serving = Serving {
+    let _serving = CloseAllOnDrop {
         connections: Arc::clone(&connections),
     };
     loop {
         let (stream, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
-                after(&error, &connections).await;
+                handle_accept_error(&error, &connections).await;
                 continue;
             }
         };
@@ -52,19 +52,19 @@ pub(crate) async fn serve(listener: TcpListener, router: Router, tls: Option<Tls
         let (router, tls) = (router.clone(), tls.clone());
         tokio::spawn(async move {
             tokio::select! {
-                () = connection.closed() => {}
-                () = answer(stream, peer, &connection, router, tls) => {}
+                () = connection.wait_until_closed() => {}
+                () = serve_connection(stream, peer, &connection, router, tls) => {}
             }
         });
     }
 }
 
 /// A guard that closes all connections when the server is dropped.
-struct Serving {
+struct CloseAllOnDrop {
     connections: Arc<Connections>,
 }
 
-impl Drop for Serving {
+impl Drop for CloseAllOnDrop {
     fn drop(&mut self) {
         self.connections.close_all();
     }
@@ -72,7 +72,7 @@ impl Drop for Serving {
 
 /// Handles an error of `accept`: without a free file descriptor it closes the idlest connection and
 /// waits.
-async fn after(error: &io::Error, connections: &Connections) {
+async fn handle_accept_error(error: &io::Error, connections: &Connections) {
     let is_theirs = matches!(
         error.kind(),
         io::ErrorKind::ConnectionAborted
@@ -81,11 +81,11 @@ async fn after(error: &io::Error, connections: &Connections) {
     );
     if !is_theirs {
         connections.close_idlest();
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
     }
 }
 
-async fn answer(
+async fn serve_connection(
     stream: TcpStream,
     peer: SocketAddr,
     connection: &Connection,
@@ -93,10 +93,10 @@ async fn answer(
     tls: Option<TlsAcceptor>,
 ) {
     let Some(tls) = tls else {
-        return requests(stream, peer, connection, router).await;
+        return serve_requests(stream, peer, connection, router).await;
     };
-    match tokio::time::timeout(HEAD, tls.accept(stream)).await {
-        Ok(Ok(stream)) => requests(stream, peer, connection, router).await,
+    match tokio::time::timeout(HEAD_TIMEOUT, tls.accept(stream)).await {
+        Ok(Ok(stream)) => serve_requests(stream, peer, connection, router).await,
         Ok(Err(error)) => {
             let peer = peer.ip();
             tracing::debug!(%peer, %error, "a TLS handshake failed");
@@ -105,15 +105,15 @@ async fn answer(
     }
 }
 
-async fn requests(
+async fn serve_requests(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     peer: SocketAddr,
     connection: &Connection,
     router: Router,
 ) {
-    let asks = connection.asks();
+    let asks = connection.request_recorder();
     let router = router.layer(from_fn(move |mut request: Request, next: Next| {
-        asks.note();
+        asks.record_request();
         request.extensions_mut().insert(ConnectInfo(peer));
         next.run(request)
     }));
@@ -122,7 +122,7 @@ async fn requests(
     server
         .http1()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEAD);
+        .header_read_timeout(HEAD_TIMEOUT);
     let served = server.serve_connection(TokioIo::new(stream), answers).await;
     if let Err(error) = served {
         tracing::debug!(peer = %peer.ip(), %error, "a connection ended");

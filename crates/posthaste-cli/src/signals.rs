@@ -15,7 +15,7 @@ use crate::local_postgres::QuickStop;
 use crate::terminal::Terminal;
 
 /// The exit code that a shell reports for a program ended by Ctrl-C.
-const ENDED_BY_SIGNAL: i32 = 130;
+const EXIT_CODE_OF_CTRL_C: i32 = 130;
 
 /// The signals that the process has received.
 #[derive(Clone)]
@@ -33,9 +33,9 @@ impl Signals {
         let heard = {
             let _entered = runtime.enter();
             SignalStreams {
-                interrupt: listener(SignalKind::interrupt())?,
+                interrupt: stream_unless_ignored(SignalKind::interrupt())?,
                 terminate: Some(signal_stream(SignalKind::terminate())?),
-                hangup: listener(SignalKind::hangup())?,
+                hangup: stream_unless_ignored(SignalKind::hangup())?,
             }
         };
         let signals = Self {
@@ -50,19 +50,19 @@ impl Signals {
     }
 
     async fn handle(self, mut streams: SignalStreams, terminal: Terminal) {
-        streams.next().await;
-        terminal.note("stopping gracefully; a second signal stops at once");
+        streams.next_signal().await;
+        terminal.print_remark("stopping gracefully; a second signal stops at once");
         self.stop.cancel();
-        streams.next().await;
+        streams.next_signal().await;
         if let Some(quick_stop) = self.quick_stop.lock().as_ref() {
             quick_stop.run();
         }
         terminal.flush_at_once();
-        std::process::exit(ENDED_BY_SIGNAL);
+        std::process::exit(EXIT_CODE_OF_CTRL_C);
     }
 
     /// Returns a token that the first signal cancels.
-    pub(crate) fn stop(&self) -> &CancellationToken {
+    pub(crate) fn stop_token(&self) -> &CancellationToken {
         &self.stop
     }
 
@@ -88,16 +88,16 @@ struct SignalStreams {
 }
 
 impl SignalStreams {
-    async fn next(&mut self) {
+    async fn next_signal(&mut self) {
         tokio::select! {
-            () = next(&mut self.interrupt) => {}
-            () = next(&mut self.terminate) => {}
-            () = next(&mut self.hangup) => {}
+            () = next_signal(&mut self.interrupt) => {}
+            () = next_signal(&mut self.terminate) => {}
+            () = next_signal(&mut self.hangup) => {}
         }
     }
 }
 
-async fn next(signal: &mut Option<Signal>) {
+async fn next_signal(signal: &mut Option<Signal>) {
     match signal {
         Some(signal) => _ = signal.recv().await,
         None => std::future::pending().await,
@@ -105,7 +105,7 @@ async fn next(signal: &mut Option<Signal>) {
 }
 
 /// Returns a stream of a signal, `None` if it is ignored.
-pub(crate) fn listener(kind: SignalKind) -> anyhow::Result<Option<Signal>> {
+pub(crate) fn stream_unless_ignored(kind: SignalKind) -> anyhow::Result<Option<Signal>> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     if ignores(&status, kind.as_raw_value()) {
         return Ok(None);

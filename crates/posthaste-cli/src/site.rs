@@ -7,26 +7,26 @@ use posthaste::__private::SiteRefusal;
 use serde_json::Value;
 
 use crate::connect::Address;
-use crate::file::{self, FILE, SITE};
+use crate::file::{self, DEFAULT_FILE, SITE_SECTION};
 
 /// The variable that overrides the file.
-const VARIABLE: &str = "POSTHASTE_SITE";
+const SITE_VARIABLE: &str = "POSTHASTE_SITE";
 /// The site of all private servers: the port differs at each start, and no other site uses them.
-const PRIVATE: &str = "private";
+const PRIVATE_SITE: &str = "private";
 
 /// Returns the name of the site, `None` if it is not configured.
-pub(crate) fn of(address: &Address) -> anyhow::Result<Option<String>> {
+pub(crate) fn configured_site(address: &Address) -> anyhow::Result<Option<String>> {
     if address.is_private() {
-        return Ok(Some(PRIVATE.to_owned()));
+        return Ok(Some(PRIVATE_SITE.to_owned()));
     }
-    match std::env::var(VARIABLE) {
+    match std::env::var(SITE_VARIABLE) {
         Ok(name) if !name.is_empty() => Ok(Some(name)),
-        _ => named(Path::new(FILE)),
+        _ => site_in_file(Path::new(DEFAULT_FILE)),
     }
 }
 
 /// Adds this site to the refused sites, if its worker would wait in this database.
-pub(crate) async fn note_refusal(
+pub(crate) async fn record_refusal(
     address: &Address,
     refused: &mut Vec<String>,
 ) -> anyhow::Result<()> {
@@ -41,7 +41,7 @@ pub(crate) async fn note_refusal(
 /// Returns why a worker of this site would wait in this database; `None` if it would not, or that
 /// cannot be read.
 async fn refusal(address: &Address) -> anyhow::Result<Option<SiteRefusal>> {
-    let site = of(address)?;
+    let site = configured_site(address)?;
     let pool = address.pool(1)?;
     let refused = posthaste::__private::site_refusal(&pool, site.as_deref()).await;
     Ok(refused.unwrap_or_default())
@@ -49,7 +49,7 @@ async fn refusal(address: &Address) -> anyhow::Result<Option<SiteRefusal>> {
 
 /// Fails in a copy that this site has not adopted, for commands that write to destinations of the
 /// original.
-pub(crate) async fn require(address: &Address) -> anyhow::Result<()> {
+pub(crate) async fn require_adopted(address: &Address) -> anyhow::Result<()> {
     match refusal(address).await? {
         None => Ok(()),
         Some(SiteRefusal { reason, .. }) => bail!(
@@ -59,8 +59,8 @@ pub(crate) async fn require(address: &Address) -> anyhow::Result<()> {
     }
 }
 
-fn named(file: &Path) -> anyhow::Result<Option<String>> {
-    let Some(mut table) = file::table(file, SITE)? else {
+fn site_in_file(file: &Path) -> anyhow::Result<Option<String>> {
+    let Some(mut table) = file::read_section(file, SITE_SECTION)? else {
         return Ok(None);
     };
     let read = |name| match name {
@@ -75,17 +75,17 @@ fn named(file: &Path) -> anyhow::Result<Option<String>> {
         )),
         None => read(name),
     };
-    name.with_context(|| format!("{}: {SITE}", file.display()))
+    name.with_context(|| format!("{}: {SITE_SECTION}", file.display()))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::named;
+    use super::site_in_file;
 
     #[test]
     fn site_files_name_the_site_or_fail_with_a_clear_error() {
         let file = std::env::temp_dir().join(posthaste_testkit::unique("posthaste-site"));
-        assert_eq!(named(&file).unwrap(), None);
+        assert_eq!(site_in_file(&file).unwrap(), None);
         for (text, known) in [
             ("[site]\nname = \"production\"", "Ok(Some(\"production\"))"),
             ("[site]", "Ok(None)"),
@@ -98,7 +98,7 @@ mod tests {
             ),
         ] {
             std::fs::write(&file, text).unwrap();
-            let read = format!("{:?}", named(&file));
+            let read = format!("{:?}", site_in_file(&file));
             assert!(read.contains(known), "{text}: {read}");
         }
         std::fs::remove_file(&file).unwrap();

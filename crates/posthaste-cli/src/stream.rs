@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 /// The maximum size of buffered lines in bytes.
-const BUFFER: usize = 1 << 20;
+const MAX_BUFFERED_BYTES: usize = 1 << 20;
 
 /// A handle that passes lines to the thread; clones share the stream.
 #[derive(Clone)]
@@ -69,7 +69,7 @@ impl Stream {
     /// Adds whole lines without waiting for the reader.
     pub(crate) fn write(&self, lines: &[u8]) {
         let mut state = self.0.state();
-        if state.bytes > 0 && state.bytes + lines.len() > BUFFER {
+        if state.bytes > 0 && state.bytes + lines.len() > MAX_BUFFERED_BYTES {
             state.dropped += 1;
             return;
         }
@@ -105,7 +105,7 @@ impl Stream {
 impl SharedBuffer {
     fn write_all(&self, mut write: impl FnMut(&[u8]) -> io::Result<()>) {
         loop {
-            let line = self.next();
+            let line = self.next_lines();
             let written = write(&line);
             let mut state = self.state();
             state.bytes -= line.len();
@@ -117,7 +117,7 @@ impl SharedBuffer {
         }
     }
 
-    fn next(&self) -> Vec<u8> {
+    fn next_lines(&self) -> Vec<u8> {
         let mut state = self.state();
         loop {
             if state.waiting.is_empty() && state.dropped > 0 {
@@ -161,7 +161,7 @@ mod tests {
     #[test]
     fn writes_never_block_and_dropped_lines_are_counted() {
         let (stream, permit, taken) = read_by_permission();
-        let line = vec![b'x'; BUFFER / 4];
+        let line = vec![b'x'; MAX_BUFFERED_BYTES / 4];
         // Four lines fit; the others are dropped.
         (0..10).for_each(|_| stream.write(&line));
         assert!(!stream.flush(SHORT), "nobody reads");

@@ -4,17 +4,17 @@ use clap::Command;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 /// Options of other programs that are separate commands here.
-const INSTEAD: [(&str, &str, &str); 2] = [
+const COMMANDS_FOR_OPTIONS: [(&str, &str, &str); 2] = [
     ("relay", "--dry-run", "relay preview"),
     ("relay run", "--dry-run", "relay preview"),
 ];
 
 /// Returns the commands that were probably intended; none if the error itself suggests something.
 pub(crate) fn suggest(root: &Command, typed: &[String], error: &clap::Error) -> Vec<String> {
-    let place = Position::new(root, typed);
+    let place = TypedCommands::new(root, typed);
     match error.kind() {
         ErrorKind::InvalidSubcommand => {
-            let below = place.ending_with(place.next);
+            let below = place.commands_ending_with(place.next);
             match below.is_empty() && error.get(ContextKind::SuggestedSubcommand).is_none() {
                 true => place.run().into_iter().collect(),
                 false => below,
@@ -32,27 +32,27 @@ pub(crate) fn suggest(root: &Command, typed: &[String], error: &clap::Error) -> 
 }
 
 /// Returns the command whose help explains these words.
-pub(crate) fn command(root: &Command, typed: &[String]) -> String {
-    let words = Position::new(root, typed).words();
+pub(crate) fn help_command(root: &Command, typed: &[String]) -> String {
+    let words = TypedCommands::new(root, typed).words();
     format!("posthaste {words}").trim_end().to_owned()
 }
 
 /// Returns the help of that command.
-pub(crate) fn help(mut root: Command, typed: &[String]) -> String {
+pub(crate) fn help_text(mut root: Command, typed: &[String]) -> String {
     root.build();
-    let last = Position::new(&root, typed).last().cloned();
+    let last = TypedCommands::new(&root, typed).last().cloned();
     last.unwrap_or(root).render_help().to_string()
 }
 
 /// The commands that the typed words name.
-struct Position<'a> {
+struct TypedCommands<'a> {
     /// The commands, beginning with the program.
     path: Vec<&'a Command>,
     /// The first word that is not a command.
     next: &'a str,
 }
 
-impl<'a> Position<'a> {
+impl<'a> TypedCommands<'a> {
     fn new(root: &'a Command, typed: &'a [String]) -> Self {
         let mut path = vec![root];
         let mut words = typed.iter();
@@ -91,7 +91,7 @@ impl<'a> Position<'a> {
     }
 
     /// Returns all commands below with this last word.
-    fn ending_with(&self, word: &str) -> Vec<String> {
+    fn commands_ending_with(&self, word: &str) -> Vec<String> {
         let inner = self.last().into_iter().flat_map(Command::get_subcommands);
         let inner = inner.filter(|noun| noun.find_subcommand(word).is_some());
         let before = self.words();
@@ -108,7 +108,7 @@ impl<'a> Position<'a> {
     fn with(&self, option: &str) -> Vec<String> {
         let words = self.words();
         if let Some((.., instead)) =
-            (INSTEAD.iter()).find(|(of, what, _)| (*of, *what) == (words.as_str(), option))
+            (COMMANDS_FOR_OPTIONS.iter()).find(|(of, what, _)| (*of, *what) == (words.as_str(), option))
         {
             return vec![(*instead).to_owned()];
         }

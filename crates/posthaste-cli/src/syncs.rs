@@ -13,15 +13,15 @@ use tokio_postgres::types::{ToSql, Type};
 
 use crate::connect::Address;
 use crate::database::Database;
-use crate::file::{self, FILE, Wanted};
+use crate::file::{self, DEFAULT_FILE, NeededSections};
 use crate::terminal::{Terminal, escape_name};
 
 /// Connections for rows, and for an index in Postgres.
-const CONNECTIONS: usize = 4;
+const MAX_CONNECTIONS: usize = 4;
 
 /// The option for the file.
 #[derive(clap::Args)]
-pub(crate) struct Config {
+pub(crate) struct SyncFile {
     /// File that defines synced tables (default: posthaste.toml, or the file written by 'posthaste
     /// demo')
     #[arg(long, value_name = "FILE")]
@@ -29,7 +29,7 @@ pub(crate) struct Config {
 }
 
 /// A synced table with running syncs.
-pub(crate) struct Started {
+pub(crate) struct StartedSync {
     pub(crate) name: String,
     pub(crate) label: String,
     /// The sync of changes and that of re-indexes. Re-indexes have a separate queue, which can be
@@ -38,31 +38,31 @@ pub(crate) struct Started {
 }
 
 /// The source and the index of a synced table.
-pub(crate) struct Sides {
+pub(crate) struct SourceAndIndex {
     pub(crate) source: Arc<dyn Source>,
     pub(crate) index: Arc<dyn Index>,
 }
 
-impl fmt::Display for Started {
+impl fmt::Display for StartedSync {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "sync {}: table {}", self.name, self.label)
     }
 }
 
-impl Started {
+impl StartedSync {
     /// Prints that the sync runs.
     pub(crate) fn tell(&self, terminal: &Terminal) -> anyhow::Result<()> {
         let more = json!({ "table": self.name, "index": self.label });
-        terminal.event("table", &self.to_string(), &more)
+        terminal.report_event("table", &self.to_string(), &more)
     }
 }
 
-impl Config {
+impl SyncFile {
     /// Reads all synced tables of the file. Fails if there are none.
     pub(crate) fn tables(&self, database: &Database) -> anyhow::Result<Vec<Synced>> {
         let place = match &self.config {
             Some(file) => file.clone(),
-            None => found(database),
+            None => find_file(database),
         };
         read(&place)
     }
@@ -72,11 +72,11 @@ impl Config {
         let tables = self.tables(database)?;
         match name {
             Some(name) => {
-                let mut chosen = chosen(tables, &[name.to_owned()])?;
+                let mut chosen = select_tables(tables, &[name.to_owned()])?;
                 chosen.pop().context("this table is not synced")
             }
             None if tables.len() > 1 => {
-                bail!("several tables are synced; name one: {}", names(&tables))
+                bail!("several tables are synced; name one: {}", table_names(&tables))
             }
             None => tables
                 .into_iter()
@@ -87,9 +87,9 @@ impl Config {
 }
 
 /// Returns the file of the current folder, or that of `posthaste demo` if only that exists.
-fn found(database: &Database) -> PathBuf {
-    let own = PathBuf::from(FILE);
-    let left = database.folder().join(FILE);
+fn find_file(database: &Database) -> PathBuf {
+    let own = PathBuf::from(DEFAULT_FILE);
+    let left = database.folder().join(DEFAULT_FILE);
     match !own.exists() && left.exists() {
         true => left,
         false => own,
@@ -99,7 +99,7 @@ fn found(database: &Database) -> PathBuf {
 /// Reads all synced tables of a file. Fails if there are none.
 pub(crate) fn read(file: &Path) -> anyhow::Result<Vec<Synced>> {
     let place = file.display();
-    match file::read(file, Wanted::Tables)? {
+    match file::read(file, NeededSections::Tables)? {
         Some(file) if file.tables.is_empty() => {
             bail!("{place}: has no synced table. Add a section [sync.<name>] with table and index.")
         }
@@ -112,12 +112,12 @@ pub(crate) fn read(file: &Path) -> anyhow::Result<Vec<Synced>> {
 }
 
 /// Returns the named tables, or all if none is named.
-pub(crate) fn chosen(tables: Vec<Synced>, names: &[String]) -> anyhow::Result<Vec<Synced>> {
+pub(crate) fn select_tables(tables: Vec<Synced>, names: &[String]) -> anyhow::Result<Vec<Synced>> {
     let is_known = |name: &&String| !tables.iter().any(|one| one.name() == **name);
     if let Some(unknown) = names.iter().find(is_known) {
         bail!(
             "no sync is named {unknown}; the file has {}",
-            self::names(&tables)
+            self::table_names(&tables)
         );
     }
     let is_chosen =
@@ -125,7 +125,7 @@ pub(crate) fn chosen(tables: Vec<Synced>, names: &[String]) -> anyhow::Result<Ve
     Ok(tables.into_iter().filter(is_chosen).collect())
 }
 
-fn names(tables: &[Synced]) -> String {
+fn table_names(tables: &[Synced]) -> String {
     let names: Vec<&str> = tables.iter().map(Synced::name).collect();
     names.join(", ")
 }
@@ -136,24 +136,24 @@ pub(crate) fn reindex_queue(table: &str) -> String {
 }
 
 /// Returns the source of rows of a table.
-pub(crate) fn source(table: &Synced, address: &Address) -> anyhow::Result<Arc<dyn Source>> {
-    Ok(table.source(address.pool(CONNECTIONS)?))
+pub(crate) fn open_source(table: &Synced, address: &Address) -> anyhow::Result<Arc<dyn Source>> {
+    Ok(table.source(address.pool(MAX_CONNECTIONS)?))
 }
 
 /// Opens the source and the index of a table.
-pub(crate) fn open(table: &Synced, address: &Address, access: Access) -> anyhow::Result<Sides> {
-    let pool = address.pool(CONNECTIONS)?;
+pub(crate) fn open_source_and_index(table: &Synced, address: &Address, access: Access) -> anyhow::Result<SourceAndIndex> {
+    let pool = address.pool(MAX_CONNECTIONS)?;
     let other = match table.index_database() {
         Some(url) => {
             let other = Address::parse(url)
                 .with_context(|| format!("sync {}: the database URL in 'index'", table.name()))?;
-            other.pool(CONNECTIONS)?
+            other.pool(MAX_CONNECTIONS)?
         }
         None => pool.clone(),
     };
     let index = table.index(other, access);
     let index = index.with_context(|| format!("sync {}: index", table.name()))?;
-    Ok(Sides {
+    Ok(SourceAndIndex {
         source: table.source(pool),
         index,
     })
@@ -164,15 +164,15 @@ pub(crate) async fn start(
     tables: Vec<Synced>,
     address: &Address,
     period: Option<Duration>,
-) -> anyhow::Result<Vec<Started>> {
+) -> anyhow::Result<Vec<StartedSync>> {
     if tables.is_empty() {
         return Ok(Vec::new());
     }
     let client = address.connect().await?;
     let mut started = Vec::with_capacity(tables.len());
     for table in tables {
-        is_installed(&client, &table).await?;
-        let Sides { source, index } = open(&table, address, Access::Write)?;
+        require_installed(&client, &table).await?;
+        let SourceAndIndex { source, index } = open_source_and_index(&table, address, Access::Write)?;
         let made = source.check().await;
         made.with_context(|| format!("sync {}", table.name()))?;
         // Before clients wait for these documents. An index that cannot be read now is filled by
@@ -184,7 +184,7 @@ pub(crate) async fn start(
             let often = period.map_or(table.period(), |period| period.min(table.period()));
             sync.period(often).start()
         };
-        started.push(Started {
+        started.push(StartedSync {
             name: table.name().to_owned(),
             label,
             syncs: [
@@ -197,7 +197,7 @@ pub(crate) async fn start(
 }
 
 /// Fails if the table is not prepared for syncing, or another table has this name.
-pub(crate) async fn is_installed(client: &Client, table: &Synced) -> anyhow::Result<()> {
+pub(crate) async fn require_installed(client: &Client, table: &Synced) -> anyhow::Result<()> {
     let (name, wanted) = (table.name(), table.table());
     let sql = include_str!("commands/sync/installed.sql");
     let values: [(&(dyn ToSql + Sync), Type); 2] = [(&name, Type::TEXT), (&wanted, Type::TEXT)];

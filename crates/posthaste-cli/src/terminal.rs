@@ -15,25 +15,25 @@ use tracing_subscriber::fmt::MakeWriter;
 
 pub(crate) use posthaste_observe::format::{escape_control, escape_json, escape_name};
 
-use crate::failure::{Ended, USAGE};
+use crate::failure::{CommandExit, USAGE_EXIT_CODE};
 use crate::log_line::{self, Format};
 use crate::stream::Stream;
 
 /// How long a long-running command waits for a reader of its standard output, the first time.
-const READER: Duration = Duration::from_secs(1);
+const READER_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long an ending process waits for its readers.
-const LAST_LINES: Duration = Duration::from_secs(2);
+const FINAL_FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a result waits for earlier remarks.
-const REMARKS: Duration = Duration::from_millis(200);
+const REMARKS_FLUSH_TIMEOUT: Duration = Duration::from_millis(200);
 /// How long the second signal waits for readers.
-const AT_ONCE: Duration = Duration::from_millis(100);
+const SHORT_FLUSH_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Follows a number of lines.
-const DROPPED: &str = "log lines were dropped because standard error was not read";
+const DROPPED_LINES: &str = "log lines were dropped because standard error was not read";
 
 /// Writes the last line of a program to standard error, and waits for the reader at most
-/// `LAST_LINES`.
-pub(crate) fn last_line(line: &str) {
+/// `FINAL_FLUSH_TIMEOUT`.
+pub(crate) fn write_last_line(line: &str) {
     let (written, wait) = mpsc::channel();
     let line = format!("{line}\n");
     let write = move || {
@@ -42,7 +42,7 @@ pub(crate) fn last_line(line: &str) {
         let _ = written.send(());
     };
     if std::thread::Builder::new().spawn(write).is_ok() {
-        let _ = wait.recv_timeout(LAST_LINES);
+        let _ = wait.recv_timeout(FINAL_FLUSH_TIMEOUT);
     }
 }
 
@@ -66,7 +66,7 @@ pub(crate) struct Terminal {
 
 /// A line of JSON of a long-running command.
 #[derive(Serialize)]
-struct Event<'a, T> {
+struct JsonEventLine<'a, T> {
     event: &'a str,
     #[serde(flatten)]
     more: &'a T,
@@ -76,8 +76,8 @@ impl Terminal {
     pub(crate) fn new(json: bool, is_long_running: bool, log: Format) -> io::Result<Self> {
         let bars = MultiProgress::new();
         let say_dropped: fn(u64) -> String = match log {
-            Format::Text => |lines| format!("{lines} {DROPPED}\n"),
-            Format::Json => |lines| format!("{}\n", log_line::dropped(lines, DROPPED)),
+            Format::Text => |lines| format!("{lines} {DROPPED_LINES}\n"),
+            Format::Json => |lines| format!("{}\n", log_line::dropped_lines(lines, DROPPED_LINES)),
         };
         let (above, beside) = (bars.clone(), bars.clone());
         let remarks = Stream::start("posthaste-stderr", say_dropped, move |lines| {
@@ -108,13 +108,13 @@ impl Terminal {
 
     /// Waits for the readers at the end of a process.
     pub(crate) fn flush(&self) {
-        self.events.flush(LAST_LINES);
-        self.remarks.flush(LAST_LINES);
+        self.events.flush(FINAL_FLUSH_TIMEOUT);
+        self.remarks.flush(FINAL_FLUSH_TIMEOUT);
     }
 
     /// Waits briefly for the reader of standard error, when a process ends at once.
     pub(crate) fn flush_at_once(&self) {
-        self.remarks.flush(AT_ONCE);
+        self.remarks.flush(SHORT_FLUSH_TIMEOUT);
     }
 
     /// Whether the reader of standard output has closed it: a command whose output is its only
@@ -132,51 +132,51 @@ impl Terminal {
     pub(crate) fn refuse_json(&self, why: &str) -> anyhow::Result<()> {
         let line = format!("{why}: omit --json.");
         match self.json {
-            true => Err(Ended { code: USAGE, line }.into()),
+            true => Err(CommandExit { code: USAGE_EXIT_CODE, line }.into()),
             false => Ok(()),
         }
     }
 
     /// Prints a JSON document.
-    pub(crate) fn document(&self, value: &impl Serialize) -> anyhow::Result<()> {
+    pub(crate) fn print_json(&self, value: &impl Serialize) -> anyhow::Result<()> {
         self.print(&escape_json(&serde_json::to_string(value)?))
     }
 
     /// Reports an event: `text` on standard error, and for a long-running command with `--json` a
     /// line of JSON.
-    pub(crate) fn event(
+    pub(crate) fn report_event(
         &self,
         event: &str,
         text: &str,
         more: &impl Serialize,
     ) -> anyhow::Result<()> {
-        self.note(text);
-        self.line(event, more)
+        self.print_remark(text);
+        self.print_event_line(event, more)
     }
 
     /// Prints an event as a line of JSON, for a long-running command with `--json` only.
-    pub(crate) fn line(&self, event: &str, more: &impl Serialize) -> anyhow::Result<()> {
+    pub(crate) fn print_event_line(&self, event: &str, more: &impl Serialize) -> anyhow::Result<()> {
         match self.json && self.is_long_running {
-            true => self.document(&Event { event, more }),
+            true => self.print_json(&JsonEventLine { event, more }),
             false => Ok(()),
         }
     }
 
     /// Prints a result. A long-running command prints it with `--json` as the line of an event.
-    pub(crate) fn outcome(
+    pub(crate) fn print_outcome(
         &self,
         event: &str,
         text: impl Display,
         value: &impl Serialize,
     ) -> anyhow::Result<()> {
         match self.json && self.is_long_running {
-            true => self.line(event, value),
-            false => self.result(text, value),
+            true => self.print_event_line(event, value),
+            false => self.print_result(text, value),
         }
     }
 
     /// Prints a result: either `text` or, with `--json`, `value`.
-    pub(crate) fn result(&self, text: impl Display, value: &impl Serialize) -> anyhow::Result<()> {
+    pub(crate) fn print_result(&self, text: impl Display, value: &impl Serialize) -> anyhow::Result<()> {
         let line = if self.json {
             escape_json(&serde_json::to_string(value)?)
         } else {
@@ -186,19 +186,19 @@ impl Terminal {
     }
 
     /// Prints several results: a line each, or `none` if there are none; with `--json`, a list.
-    pub(crate) fn results<T: Display + Serialize>(
+    pub(crate) fn print_results<T: Display + Serialize>(
         &self,
         all: &[T],
         none: &str,
     ) -> anyhow::Result<()> {
         let lines: Vec<String> = all.iter().map(T::to_string).collect();
         let text = lines.join("\n");
-        self.result(if all.is_empty() { none } else { &text }, &all)
+        self.print_result(if all.is_empty() { none } else { &text }, &all)
     }
 
     /// Prints a line on standard output. A reader that stops reading (`| head`) is not an error.
     pub(crate) fn print(&self, line: &str) -> anyhow::Result<()> {
-        match self.printed(&format!("{}\n", line.trim_end())) {
+        match self.print_after_remarks(&format!("{}\n", line.trim_end())) {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
                 self.is_unread.store(true, Ordering::Relaxed);
                 Ok(())
@@ -208,8 +208,8 @@ impl Terminal {
     }
 
     /// Prints after all earlier remarks. A long-running command waits briefly.
-    fn printed(&self, lines: &str) -> io::Result<()> {
-        self.remarks.flush(REMARKS);
+    fn print_after_remarks(&self, lines: &str) -> io::Result<()> {
+        self.remarks.flush(REMARKS_FLUSH_TIMEOUT);
         if !self.is_long_running {
             return self.bars.suspend(|| {
                 let mut out = io::stdout().lock();
@@ -219,7 +219,7 @@ impl Terminal {
         self.events.write(lines.as_bytes());
         let patience = match self.is_stuck.load(Ordering::Relaxed) {
             true => Duration::ZERO,
-            false => READER,
+            false => READER_TIMEOUT,
         };
         let is_stuck = !self.events.flush(patience);
         if is_stuck && !self.is_stuck.swap(is_stuck, Ordering::Relaxed) {
@@ -241,10 +241,10 @@ impl Terminal {
     }
 
     /// Prints a remark on standard error, in the format of the log.
-    pub(crate) fn note(&self, line: &str) {
+    pub(crate) fn print_remark(&self, line: &str) {
         let line = match self.log {
             Format::Text => escape_control(line),
-            Format::Json => log_line::line(Level::INFO, line),
+            Format::Json => log_line::line_without_event(Level::INFO, line),
         };
         self.remarks.write(format!("{line}\n").as_bytes());
     }

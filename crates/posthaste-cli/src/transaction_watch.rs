@@ -17,11 +17,11 @@ use posthaste_observe::transactions::{
 use serde::Serialize;
 
 use crate::connect::Address;
-use crate::file::TXWATCH;
+use crate::file::TXWATCH_SECTION;
 use crate::terminal::Terminal;
 use server::Server;
 pub(crate) use settings::read;
-pub(crate) use timeouts::{Timeouts, apply};
+pub(crate) use timeouts::{Timeouts, set_role_timeouts};
 
 /// Polls all servers, and remembers readings and actions.
 pub(crate) struct Supervisor {
@@ -37,7 +37,7 @@ pub(crate) struct Supervisor {
 
 /// The result of one pass over all servers.
 #[derive(Debug, Default, Serialize)]
-pub(crate) struct Pass {
+pub(crate) struct PassReport {
     /// Transactions that have reached an age of their rule, whether or not this pass acted on them.
     pub(crate) findings: Vec<LongTransaction>,
     pub(crate) actions: Vec<Action>,
@@ -53,7 +53,7 @@ impl Supervisor {
         for (at, url) in policy.followers.iter().enumerate() {
             let number = at + 1;
             let address = Address::parse(url);
-            let address = address.with_context(|| format!("{TXWATCH}: follower {number}"))?;
+            let address = address.with_context(|| format!("{TXWATCH_SECTION}: follower {number}"))?;
             let name = format!("follower {number} ({})", address.place());
             servers.push(Server::new(name, address));
         }
@@ -69,15 +69,15 @@ impl Supervisor {
 
     /// Checks the servers and the rights before the first pass, so that a misconfiguration ends the
     /// command.
-    pub(crate) async fn check(&mut self) -> anyhow::Result<()> {
+    pub(crate) async fn check_servers(&mut self) -> anyhow::Result<()> {
         let primary = self.servers.first().context("there is no primary")?;
         let client = primary.address().connect().await?;
-        act::check(&client, self.policy.act).await
+        act::check_rights(&client, self.policy.act).await
     }
 
     /// Reads every server once and takes the steps that are due.
-    pub(crate) async fn pass(&mut self, terminal: &Terminal) -> Pass {
-        let mut pass = Pass::default();
+    pub(crate) async fn run_pass(&mut self, terminal: &Terminal) -> PassReport {
+        let mut pass = PassReport::default();
         let (mut all, mut answered) = (Vec::new(), Vec::new());
         let watched = self.servers.len() - 1;
         for server in &mut self.servers {
@@ -92,7 +92,7 @@ impl Supervisor {
                         .extend(dead_rows.map(|rows| format!("{name}: {rows}")));
                     all.extend(reading.transactions);
                 }
-                Err(error) => pass.problems.push(server.failed(&error)),
+                Err(error) => pass.problems.push(server.record_failure(&error)),
             }
         }
         let now = self.begun.elapsed();
@@ -100,11 +100,11 @@ impl Supervisor {
         if let Err(error) = self.prepare_to_act().await {
             pass.problems.push(format!(
                 "txwatch cannot act: {}",
-                crate::failure::line(&error)
+                crate::failure::error_line(&error)
             ));
         }
         self.take_steps(&all, now, &mut pass).await;
-        pass.findings = self.findings(&all);
+        pass.findings = self.long_transactions(&all);
         pass
     }
 
@@ -122,9 +122,9 @@ impl Supervisor {
         self.recorder = None;
         let primary = self.servers.first().context("there is no primary")?;
         let client = primary.address().connect().await?;
-        act::lock(&client).await?;
+        act::acquire_lock(&client).await?;
         if !self.is_past_read {
-            for (key, step) in act::past(&client).await? {
+            for (key, step) in act::read_past_steps(&client).await? {
                 self.past.record_step(key, step);
             }
             self.is_past_read = true;
@@ -133,7 +133,7 @@ impl Supervisor {
         Ok(())
     }
 
-    async fn take_steps(&mut self, all: &[ObservedHolder], now: Duration, pass: &mut Pass) {
+    async fn take_steps(&mut self, all: &[ObservedHolder], now: Duration, pass: &mut PassReport) {
         let plan = plan_steps(all, &self.policy, &self.past, now);
         if plan.postponed > 0 {
             tracing::warn!(
@@ -146,7 +146,7 @@ impl Supervisor {
         }
         for decision in plan.decisions {
             let outcome = self.execute_step(&decision).await;
-            act::log(&decision, &outcome);
+            act::log_step(&decision, &outcome);
             // A step that was not recorded is retried in the next pass.
             if !matches!(outcome, Outcome::Failed(_)) {
                 self.past.record_step(decision.seen.key(), decision.step);
@@ -173,7 +173,7 @@ impl Supervisor {
     }
 
     /// Returns all transactions that have reached the first age of their rule.
-    fn findings(&self, all: &[ObservedHolder]) -> Vec<LongTransaction> {
+    fn long_transactions(&self, all: &[ObservedHolder]) -> Vec<LongTransaction> {
         let is_reported = |one: &&ObservedHolder| self.past.has_step(&one.key());
         all.iter()
             .filter(is_reported)
@@ -181,7 +181,7 @@ impl Supervisor {
             .collect()
     }
 
-    pub(crate) fn every(&self) -> Duration {
+    pub(crate) fn interval(&self) -> Duration {
         self.policy.every
     }
 
@@ -191,22 +191,22 @@ impl Supervisor {
 
     /// Runs in the background of `posthaste up` until the process ends.
     pub(crate) async fn run_in_background(mut self, terminal: Terminal) {
-        let mut passes = tokio::time::interval(self.every());
+        let mut passes = tokio::time::interval(self.interval());
         passes.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             passes.tick().await;
-            self.pass(&terminal).await;
+            self.run_pass(&terminal).await;
         }
     }
 }
 
 /// Makes a supervisor by `[txwatch]` for `posthaste up`, `None` if the file lacks that section.
-pub(crate) fn in_file(
+pub(crate) fn supervisor_in_file(
     path: &Path,
     primary: &Address,
     terminal: &Terminal,
 ) -> anyhow::Result<Option<Supervisor>> {
-    let Some(policy) = settings::in_file(path)? else {
+    let Some(policy) = settings::read_section(path)? else {
         return Ok(None);
     };
     let supervisor = Supervisor::new(primary, policy)?;
@@ -214,7 +214,7 @@ pub(crate) fn in_file(
         true => "dry run",
         false => "acting",
     };
-    terminal.event(
+    terminal.report_event(
         "watching_transactions",
         &format!("watching long transactions ({mode})"),
         &serde_json::json!({ "dry_run": supervisor.is_dry_run() }),

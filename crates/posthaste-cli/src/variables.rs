@@ -5,19 +5,19 @@ use anyhow::Context as _;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 /// The characters that are percent-encoded in a user name, a password or a query value.
-const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
+const COMPONENT_CHARS: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
     .remove(b'_')
     .remove(b'~');
 /// The same for a path, which may have several segments.
-const PATH: &AsciiSet = &PLAIN.remove(b'/');
+const PATH_CHARS: &AsciiSet = &COMPONENT_CHARS.remove(b'/');
 /// The same for a query, which may have several pairs.
-const PAIRS: &AsciiSet = &PLAIN.remove(b'=').remove(b'&');
+const QUERY_CHARS: &AsciiSet = &COMPONENT_CHARS.remove(b'=').remove(b'&');
 
 /// A setting with its variables replaced.
 #[derive(Debug, Default, PartialEq)]
-pub(crate) struct Filled {
+pub(crate) struct FilledSetting {
     pub(crate) text: String,
     /// Values that may be secret: those in the password, path or query of a URL, both raw and
     /// encoded.
@@ -25,11 +25,11 @@ pub(crate) struct Filled {
 }
 
 /// Replaces `${NAME}` by the value of the variable.
-pub(crate) fn filled(
+pub(crate) fn fill_variables(
     setting: &str,
     variable: impl Fn(&str) -> Option<String>,
-) -> anyhow::Result<Filled> {
-    let mut filled = Filled::default();
+) -> anyhow::Result<FilledSetting> {
+    let mut filled = FilledSetting::default();
     let mut rest = setting;
     while let Some((before, after)) = rest.split_once("${") {
         let start = setting.len() - after.len() - "${".len();
@@ -41,13 +41,13 @@ pub(crate) fn filled(
             )
         })?;
         filled.text.push_str(before);
-        let part = part(&setting[..start], after);
-        match part.set() {
+        let part = url_part(&setting[..start], after);
+        match part.encoded_chars() {
             None => filled.text.push_str(&value),
             Some(set) => {
                 let written = utf8_percent_encode(&value, set).to_string();
                 filled.text.push_str(&written);
-                if part != Part::Name {
+                if part != UrlPart::Name {
                     filled.secrets.extend([value, written]);
                 }
             }
@@ -60,7 +60,7 @@ pub(crate) fn filled(
 
 /// The part of a URL that a variable is in.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Part {
+enum UrlPart {
     /// Not in a URL, or a whole URL, or host and port.
     Whole,
     /// A user name before a password, or one segment of a path.
@@ -73,50 +73,50 @@ enum Part {
     Pairs,
 }
 
-impl Part {
-    fn set(self) -> Option<&'static AsciiSet> {
+impl UrlPart {
+    fn encoded_chars(self) -> Option<&'static AsciiSet> {
         match self {
             Self::Whole => None,
-            Self::Name | Self::Value => Some(PLAIN),
-            Self::Path => Some(PATH),
-            Self::Pairs => Some(PAIRS),
+            Self::Name | Self::Value => Some(COMPONENT_CHARS),
+            Self::Path => Some(PATH_CHARS),
+            Self::Pairs => Some(QUERY_CHARS),
         }
     }
 }
 
 /// Returns the part of a URL between these texts. A setting may have several URLs.
-fn part(before: &str, after: &str) -> Part {
+fn url_part(before: &str, after: &str) -> UrlPart {
     let Some((scheme, url)) = before.rsplit_once("://") else {
-        return Part::Whole;
+        return UrlPart::Whole;
     };
     // The path of a local folder is not encoded.
     if scheme.ends_with("tantivy") {
-        return Part::Whole;
+        return UrlPart::Whole;
     }
     let is_end = |c: char| matches!(c, '/' | '?' | '#');
     let Some((_, rest)) = url.split_once(is_end) else {
         let authority = after.split(is_end).next().unwrap_or_default();
         let authority = authority.split(',').next().unwrap_or_default();
         return match authority.rsplit_once('@') {
-            None => Part::Whole,
-            Some((rest, _)) if rest.contains(':') && !url.contains(':') => Part::Name,
-            Some(_) => Part::Value,
+            None => UrlPart::Whole,
+            Some((rest, _)) if rest.contains(':') && !url.contains(':') => UrlPart::Name,
+            Some(_) => UrlPart::Value,
         };
     };
     let is_in_path = !url.contains(['?', '#']);
     // A virtual host of RabbitMQ is one segment, which may have slashes.
     let is_name = ["amqp", "amqps"].iter().any(|one| scheme.ends_with(one));
     match is_in_path {
-        true if is_name => Part::Name,
-        true => Part::Path,
-        false if url.ends_with(['?', '&']) && !rest.ends_with('=') => Part::Pairs,
-        false => Part::Value,
+        true if is_name => UrlPart::Name,
+        true => UrlPart::Path,
+        false if url.ends_with(['?', '&']) && !rest.ends_with('=') => UrlPart::Pairs,
+        false => UrlPart::Value,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::filled;
+    use super::fill_variables;
 
     const HARD: &str = "p/w#1%41?a b@c:d,ü";
     const WRITTEN: &str = "p%2Fw%231%2541%3Fa%20b%40c%3Ad%2C%C3%BC";
@@ -130,7 +130,7 @@ mod tests {
             "TOKEN" => Some("T0/B0/x?y".to_owned()),
             _ => None,
         };
-        filled(setting, variable).expect(setting).text
+        fill_variables(setting, variable).expect(setting).text
     }
 
     #[test]
@@ -193,14 +193,14 @@ mod tests {
         ] {
             assert_eq!(of(setting), expected, "{setting}");
         }
-        let missing = filled("a${B}", |_| None).unwrap_err().to_string();
+        let missing = fill_variables("a${B}", |_| None).unwrap_err().to_string();
         assert_eq!(missing, "the environment variable B is not set");
-        assert!(filled("${A", |_| None).is_err());
+        assert!(fill_variables("${A", |_| None).is_err());
     }
 
     #[test]
     fn url_secrets_are_concealed_plain_and_encoded() {
-        let of = |setting: &str| filled(setting, |_| Some("a/b".to_owned())).expect("filled");
+        let of = |setting: &str| fill_variables(setting, |_| Some("a/b".to_owned())).expect("filled");
         assert_eq!(of("redis://:${A}@h").secrets, ["a/b", "a%2Fb"]);
         assert_eq!(of("nats://${A}@h").secrets.len(), 2);
         for shown in ["redis://${A}", "redis://${A}:pw@h", "amqp://h/${A}"] {

@@ -17,7 +17,7 @@ use serde_json::json;
 use tokio::net::TcpListener;
 
 use crate::connect::Address;
-use crate::elastic::ServerUrl;
+use crate::elastic::ServerOptions;
 use crate::failure;
 use crate::serve::serve;
 use crate::terminal::Terminal;
@@ -25,17 +25,17 @@ use crate::thresholds;
 use tls::Certificate;
 
 /// The default address.
-const USUAL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8088);
+const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8088);
 /// Connections that serve pages; one more reads the snapshot that pages share.
-const CONNECTIONS: usize = 3;
+const PAGE_CONNECTIONS: usize = 3;
 /// The minimum length of a token in bytes: a shorter one could be guessed.
-const SHORTEST_TOKEN: usize = 16;
+const MIN_TOKEN_BYTES: usize = 16;
 /// The default header in which an authenticating proxy names the user.
 const USER_HEADER: &str = "X-Forwarded-User";
 
 /// Options of the web server, from the command line or a file.
 #[derive(Clone, Debug, Default, clap::Args)]
-pub(crate) struct Options {
+pub(crate) struct WebOptions {
     /// Serve at this address (default: 127.0.0.1:8088). An address that other machines can reach
     /// requires --token-file or --trust-proxy, and TLS or --without-tls
     #[arg(long, value_name = "ADDRESS")]
@@ -94,9 +94,9 @@ pub(crate) struct Options {
     is_of_file: bool,
 }
 
-impl Options {
+impl WebOptions {
     /// Returns options with this address and default settings.
-    pub(crate) fn at(listen: SocketAddr) -> Self {
+    pub(crate) fn listening_at(listen: SocketAddr) -> Self {
         Self {
             listen: Some(listen),
             ..Self::default()
@@ -105,7 +105,7 @@ impl Options {
 
     /// Completes these options by those of a file. Authentication comes as a whole from one of
     /// them, and so does TLS.
-    pub(crate) fn or(self, file: Self) -> Self {
+    pub(crate) fn or_from_file(self, file: Self) -> Self {
         let has_access = self.token_file.is_some() || !self.trust_proxy.is_empty();
         let access = if has_access { &self } else { &file };
         let has_tls = self.tls_cert.is_some() || self.tls_key.is_some() || self.without_tls;
@@ -131,11 +131,11 @@ impl Options {
     }
 
     fn address(&self) -> SocketAddr {
-        self.listen.unwrap_or(USUAL)
+        self.listen.unwrap_or(DEFAULT_ADDRESS)
     }
 
     /// Returns the name of an option as it was written: on the command line or in a file.
-    fn named(&self, option: &str) -> String {
+    fn written_name(&self, option: &str) -> String {
         match self.is_of_file {
             true if option == "operator" => "operators".to_owned(),
             true => option.replace('-', "_"),
@@ -145,7 +145,7 @@ impl Options {
 
     /// Fails if the options contradict each other. Called before the database is opened.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
-        let of = |option| self.named(option);
+        let of = |option| self.written_name(option);
         let has_proxy = !self.trust_proxy.is_empty();
         if self.token_file.is_some() && has_proxy {
             bail!(
@@ -205,12 +205,12 @@ impl Options {
             return Ok(Access::Loopback);
         };
         let token = fs::read_to_string(file)
-            .map_err(|error| anyhow::anyhow!("{}: {}", file.display(), failure::reason(&error)))?;
+            .map_err(|error| anyhow::anyhow!("{}: {}", file.display(), failure::io_error_text(&error)))?;
         let token = token.trim();
         failure::conceal(token);
-        if token.len() < SHORTEST_TOKEN {
+        if token.len() < MIN_TOKEN_BYTES {
             bail!(
-                "{}: a token has at least {SHORTEST_TOKEN} characters: head -c 24 /dev/urandom | \
+                "{}: a token has at least {MIN_TOKEN_BYTES} characters: head -c 24 /dev/urandom | \
                  base64 generates one.",
                 file.display()
             );
@@ -228,15 +228,15 @@ impl Options {
         Ok(Some(certificate))
     }
 
-    fn settings(
+    fn console_settings(
         &self,
-        place: &ServerUrl,
+        place: &ServerOptions,
         terminal: &Terminal,
     ) -> anyhow::Result<posthaste_console::Settings> {
         let mut settings = posthaste_console::Settings {
             access: self.access(terminal)?,
             over_tls: self.tls_cert.is_some(),
-            two_phase: place.named()?.map(Arc::new),
+            two_phase: place.optional_coordinator()?.map(Arc::new),
             thresholds: thresholds::read_file(place.file()?)?,
             ..posthaste_console::Settings::default()
         };
@@ -250,14 +250,14 @@ impl Options {
     }
 
     /// Makes a console. Reads its files, and sends no query.
-    pub(crate) fn open(
+    pub(crate) fn open_console(
         &self,
-        place: &ServerUrl,
+        place: &ServerOptions,
         database: &Address,
         terminal: &Terminal,
     ) -> anyhow::Result<Console> {
         self.check()?;
-        let settings = self.settings(place, terminal)?;
+        let settings = self.console_settings(place, terminal)?;
         let acts = settings.role == Role::Operator || !self.operator.is_empty();
         Ok(Console {
             listen: self.address(),
@@ -268,7 +268,7 @@ impl Options {
                 false if self.is_of_file => "read-only".to_owned(),
                 false => "read-only; --operate allows actions".to_owned(),
             },
-            router: router(database.pool(CONNECTIONS)?, settings),
+            router: router(database.pool(PAGE_CONNECTIONS)?, settings),
         })
     }
 }
@@ -291,7 +291,7 @@ impl Console {
     ) -> anyhow::Result<impl Future<Output = ()> + Send + use<>> {
         let listener = TcpListener::bind(self.listen).await;
         let listener = listener.map_err(|error| {
-            let reason = failure::reason(&error);
+            let reason = failure::io_error_text(&error);
             anyhow::anyhow!("cannot listen at {}: {reason}", self.listen)
         })?;
         let address = listener.local_addr().context("listening")?;
@@ -302,9 +302,9 @@ impl Console {
         };
         let url = format!("{scheme}://{address}{}/", self.path_prefix);
         let text = format!("console at {url}, {}{end}", self.acts);
-        terminal.event("listening", &text, &json!({ "url": url }))?;
+        terminal.report_event("listening", &text, &json!({ "url": url }))?;
         let (router, certificate) = (self.router, self.certificate);
-        let tls = certificate.map(tls::acceptor).transpose()?;
+        let tls = certificate.map(tls::tls_acceptor).transpose()?;
         Ok(serve(listener, router, tls))
     }
 }
@@ -314,7 +314,7 @@ fn warn_if_world_readable(file: &Path, terminal: &Terminal) {
     let mode = fs::metadata(file).map_or(0, |known| known.mode());
     if mode & 0o004 != 0 {
         let file = file.display();
-        terminal.note(&format!(
+        terminal.print_remark(&format!(
             "every user of this machine can read {file}: run chmod 600 {file}"
         ));
     }

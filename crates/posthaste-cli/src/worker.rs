@@ -10,9 +10,9 @@ use serde::Serialize;
 
 use crate::connect::Address;
 use crate::database::Database;
-use crate::handlers::Opened;
-use crate::observe::Served;
-use crate::options::{between, duration};
+use crate::handlers::OpenHandlers;
+use crate::observe::MetricsServer;
+use crate::options::{parse_duration_between, parse_duration};
 use crate::signals::Signals;
 use crate::site;
 
@@ -29,7 +29,7 @@ pub(crate) struct Settings {
     /// Syncs with the queues of their tables.
     pub(crate) syncs: Vec<(String, IndexSync)>,
     /// The server to which the worker reports its status.
-    pub(crate) served: Option<Served>,
+    pub(crate) served: Option<MetricsServer>,
 }
 
 impl Settings {
@@ -46,7 +46,7 @@ impl Settings {
     }
 
     /// Adds these handlers with their queues.
-    pub(crate) fn with(self, mut handlers: Opened) -> Self {
+    pub(crate) fn with_handlers(self, mut handlers: OpenHandlers) -> Self {
         let queues = std::mem::take(&mut handlers.queues);
         queues
             .into_iter()
@@ -79,12 +79,12 @@ impl Settings {
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct StopGrace {
     /// Time for running jobs to finish after the first signal
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_duration)]
     grace: Duration,
 
     /// Time without a heartbeat after which a worker counts as dead; must be the same for all
     /// workers of a database
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = between(2, 86_400))]
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_duration_between(2, 86_400))]
     rescue_after: Duration,
 
     /// Poll for jobs ten times a second instead of using notifications; for a pooler in transaction
@@ -95,50 +95,50 @@ pub(crate) struct StopGrace {
 
 /// The queues of a worker as JSON.
 #[derive(Serialize)]
-pub(crate) struct Working<'a> {
+pub(crate) struct WorkingQueues<'a> {
     /// Queues with handlers.
     queues: &'a [String],
 }
 
 /// A running worker.
-pub(crate) struct Running {
+pub(crate) struct RunningWorker {
     handle: WorkerHandle,
     queues: Vec<String>,
-    served: Option<Served>,
+    served: Option<MetricsServer>,
 }
 
-impl Running {
+impl RunningWorker {
     /// Returns the queues with handlers as text.
-    pub(crate) fn queues(&self) -> Option<String> {
+    pub(crate) fn queues_text(&self) -> Option<String> {
         let plural = if self.queues.len() > 1 { "s" } else { "" };
         let names = self.queues.join(", ");
         (!names.is_empty()).then(|| format!("queue{plural} {names}"))
     }
 
     /// Returns the queues with handlers as JSON.
-    pub(crate) fn working(&self) -> Working<'_> {
+    pub(crate) fn queues_json(&self) -> WorkingQueues<'_> {
         let queues = &self.queues;
-        Working { queues }
+        WorkingQueues { queues }
     }
 
     /// Completes with the reason when the worker has ended without being stopped. Reports its
     /// status until then.
-    pub(crate) async fn ended(&mut self) -> anyhow::Error {
-        let mut ticks = Served::ticks();
+    pub(crate) async fn wait_for_end(&mut self) -> anyhow::Error {
+        let mut ticks = MetricsServer::report_interval();
         loop {
             tokio::select! {
                 ended = self.handle.ended() => match ended {
                     Ok(()) => return anyhow!("the worker has ended"),
                     Err(error) => return error.into(),
                 },
-                _ = ticks.tick(), if self.served.is_some() => self.say(),
+                _ = ticks.tick(), if self.served.is_some() => self.report_status(),
             }
         }
     }
 
-    fn say(&self) {
+    fn report_status(&self) {
         if let Some(served) = &self.served {
-            served.say(self.handle.unanswered_for(), self.handle.refused());
+            served.report_status(self.handle.unanswered_for(), self.handle.refused());
         }
     }
 
@@ -151,9 +151,9 @@ impl Running {
         signals: &Signals,
     ) -> anyhow::Result<()> {
         let outcome = tokio::select! {
-            () = signals.stop().cancelled() => Ok(()),
-            error = database.gone() => Err(error),
-            error = self.ended() => Err(error),
+            () = signals.stop_token().cancelled() => Ok(()),
+            error = database.wait_until_gone() => Err(error),
+            error = self.wait_for_end() => Err(error),
             empty = empty => empty,
         };
         let stopped = self.stop().await;
@@ -166,13 +166,13 @@ impl Running {
     }
 }
 
-pub(crate) async fn start(address: &Address, settings: Settings) -> anyhow::Result<Running> {
+pub(crate) async fn start(address: &Address, settings: Settings) -> anyhow::Result<RunningWorker> {
     let database = match settings.patience.no_notify {
         true => address.database().without_notifier(),
         false => address.database(),
     };
     let mut builder = Worker::builder(database).config(settings.patience.config());
-    if let Some(site) = site::of(address)? {
+    if let Some(site) = site::configured_site(address)? {
         builder = builder.site(site);
     }
     for add in settings.handlers {
@@ -190,7 +190,7 @@ pub(crate) async fn start(address: &Address, settings: Settings) -> anyhow::Resu
         builder = builder.consumer(queue, sync);
     }
     let handle = builder.start().await?;
-    Ok(Running {
+    Ok(RunningWorker {
         handle,
         queues,
         served: settings.served,
@@ -199,7 +199,7 @@ pub(crate) async fn start(address: &Address, settings: Settings) -> anyhow::Resu
 
 /// Returns the name of the worker: host, version and process id. In containers the process id alone
 /// is always the same.
-fn name() -> String {
+fn worker_name() -> String {
     let (version, process) = (env!("CARGO_PKG_VERSION"), std::process::id());
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
     let host = host.or_else(|| std::env::var("HOSTNAME").ok());
@@ -215,7 +215,7 @@ fn name() -> String {
 
 impl StopGrace {
     /// Returns the options for another process: all workers of a database must have the same.
-    pub(crate) fn as_typed(self) -> Vec<String> {
+    pub(crate) fn as_options(self) -> Vec<String> {
         let mut typed = vec![
             format!("--grace={}s", self.grace.as_secs()),
             format!("--rescue-after={}s", self.rescue_after.as_secs()),
@@ -228,7 +228,7 @@ impl StopGrace {
         let rescue_after = self.rescue_after;
         let usual = Config::default();
         Config {
-            name: name(),
+            name: worker_name(),
             shutdown_grace: self.grace,
             heartbeat_interval: usual.heartbeat_interval.min(rescue_after / 6),
             rescue_after,

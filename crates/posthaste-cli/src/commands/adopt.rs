@@ -33,7 +33,7 @@ pub(crate) async fn run(
     let address = database.address();
     // Connects first, so that an unreachable database is explained.
     drop(address.connect().await?);
-    let site = site::of(address)?;
+    let site = site::configured_site(address)?;
     let pool = address.pool(1)?;
     let adopted = posthaste::adopt(&pool, site.as_deref(), arguments.force, arguments.discard);
     let adopted = adopted.await?;
@@ -49,5 +49,5 @@ pub(crate) async fn run(
         from: adopted.from,
         discarded: adopted.discarded,
     };
-    terminal.result(text, &result)
+    terminal.print_result(text, &result)
 }

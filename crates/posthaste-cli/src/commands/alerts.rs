@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 
 use crate::cached_connection::{self, CachedConnection, WITHIN};
 use crate::database::Database;
-use crate::failure::Ended;
-use crate::observe::alerts::{Scope, line};
-use crate::observe::pending::{Event, PendingAlertEvents, What};
+use crate::failure::CommandExit;
+use crate::observe::alerts::{AlertScope, alert_line};
+use crate::observe::pending_alerts::{AlertEvent, PendingAlertEvents, Change};
 use crate::signals::Signals;
 use crate::terminal::{Terminal, escape_control};
 use crate::thresholds;
@@ -23,7 +23,7 @@ use crate::thresholds;
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    scope: Scope,
+    scope: AlertScope,
 
     /// Enqueue a job posthaste.alert in this queue for each alert that begins or ends; a route can
     /// send it by mail or to a webhook. Requires the role posthaste_worker
@@ -36,9 +36,9 @@ pub(crate) struct Arguments {
 }
 
 /// The store is read this many times during `--lasting`, at most once per second.
-const READS: u32 = 20;
+const READS_PER_LASTING: u32 = 20;
 
-struct Watch<'a> {
+struct AlertWatch<'a> {
     arguments: &'a Arguments,
     connection: CachedConnection,
     terminal: &'a Terminal,
@@ -59,9 +59,9 @@ pub(crate) async fn run(
 ) -> anyhow::Result<()> {
     let scope = &arguments.scope;
     let lasting = scope.lasting;
-    let mut watch = Watch {
+    let mut watch = AlertWatch {
         arguments,
-        connection: CachedConnection::at(database.address()),
+        connection: CachedConnection::new(database.address()),
         terminal,
         thresholds: scope.thresholds(thresholds::read()?),
         history: History::default(),
@@ -71,25 +71,25 @@ pub(crate) async fn run(
         begun: Instant::now(),
     };
     let Some(first) = watch.poll_until(signals).await else {
-        return watch.stopped();
+        return watch.log_undelivered();
     };
     first?;
     let text = match arguments.once {
         true => format!("watching for {}", age(lasting.as_secs_f64())),
         false => "watching; Ctrl-C stops".to_owned(),
     };
-    terminal.event("watching", &text, &json!({}))?;
-    let mut ticks = tokio::time::interval((lasting / READS).max(Duration::from_secs(1)));
+    terminal.report_event("watching", &text, &json!({}))?;
+    let mut ticks = tokio::time::interval((lasting / READS_PER_LASTING).max(Duration::from_secs(1)));
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     ticks.tick().await;
     loop {
         tokio::select! {
-            () = signals.stop().cancelled() => return watch.stopped(),
-            error = database.gone() => return Err(error),
+            () = signals.stop_token().cancelled() => return watch.log_undelivered(),
+            error = database.wait_until_gone() => return Err(error),
             _ = ticks.tick() => {}
         }
         let Some(polled) = watch.poll_until(signals).await else {
-            return watch.stopped();
+            return watch.log_undelivered();
         };
         match polled {
             Ok(()) => {}
@@ -104,19 +104,19 @@ pub(crate) async fn run(
         if arguments.once && watch.history.covers(lasting) {
             if terminal.is_json() {
                 let firing: Vec<&Finding> = watch.pending.firing().collect();
-                terminal.document(&firing)?;
+                terminal.print_json(&firing)?;
             }
             return match watch.pending.firing().len() {
                 0 => Ok(()),
-                firing => Err(ended(pluralize(firing, "alert.", "alerts."))),
+                firing => Err(firing_exit(pluralize(firing, "alert.", "alerts."))),
             };
         }
     }
 }
 
 /// Returns an error with the exit code 3, as `posthaste doctor` does.
-fn ended(line: String) -> anyhow::Error {
-    Ended { code: 3, line }.into()
+fn firing_exit(line: String) -> anyhow::Error {
+    CommandExit { code: 3, line }.into()
 }
 
 impl Arguments {
@@ -126,34 +126,34 @@ impl Arguments {
     }
 }
 
-impl Watch<'_> {
+impl AlertWatch<'_> {
     /// Polls once; `None` if the command was stopped.
     async fn poll_until(&mut self, signals: &Signals) -> Option<anyhow::Result<()>> {
         tokio::select! {
             polled = tokio::time::timeout(WITHIN, self.poll()) => {
                 Some(polled.unwrap_or_else(|_| Err(anyhow!("the database does not answer"))))
             }
-            () = signals.stop().cancelled() => None,
+            () = signals.stop_token().cancelled() => None,
         }
     }
 
     async fn poll(&mut self) -> anyhow::Result<()> {
-        let client = self.connection.take().await;
+        let client = self.connection.take_or_connect().await;
         let client = client.context("the database could not be read")?;
-        self.poll_by(&client).await?;
-        self.connection.keep(client);
+        self.poll_with(&client).await?;
+        self.connection.put_back(client);
         Ok(())
     }
 
-    async fn poll_by(&mut self, client: &Client) -> anyhow::Result<()> {
+    async fn poll_with(&mut self, client: &Client) -> anyhow::Result<()> {
         self.resume(client).await?;
-        let snapshot = cached_connection::bounded(client, async {
+        let snapshot = cached_connection::read_bounded(client, async {
             let mut snapshot = Snapshot::read(client).await?;
             snapshot.read_syncs(client).await?;
             Ok(snapshot)
         });
         let snapshot = snapshot.await.context("the database could not be read")?;
-        let firing = self.judge(snapshot);
+        let firing = self.update_alerts(snapshot);
         let left_out = self.pending.replace_firing(firing);
         if left_out > 0 {
             tracing::warn!(
@@ -165,30 +165,30 @@ impl Watch<'_> {
             let what = event.what.name();
             let printed = match self.terminal.is_json() {
                 // With --once, the alerts that fire at the end are printed as one document.
-                true => self.terminal.line(what, &fields(event)?),
-                false => self.terminal.print(&escape_control(&text(event))),
+                true => self.terminal.print_event_line(what, &event_json(event)?),
+                false => self.terminal.print(&escape_control(&event_text(event))),
             };
             // If printing fails, for example on a full disk, notification jobs are enqueued anyway.
             if let Err(error) = printed {
-                let (error, alert) = (format!("{error:#}"), text(event));
+                let (error, alert) = (format!("{error:#}"), event_text(event));
                 tracing::warn!(error, alert, "an alert could not be printed");
             }
-            self.pending.is_printed();
+            self.pending.mark_printed();
         }
         while let Some(event) = self.pending.to_enqueue() {
             if let Some(notify) = &self.arguments.notify {
-                notified::notify(client, notify, event).await.context(
+                notified::enqueue_notification(client, notify, event).await.context(
                     "an alert notification could not be enqueued; it is tried again at \
                               the next poll",
                 )?;
             }
-            self.pending.is_enqueued();
+            self.pending.mark_enqueued();
         }
         Ok(())
     }
 
     /// Returns the alerts that fire with this snapshot.
-    fn judge(&mut self, mut snapshot: Snapshot) -> Vec<Finding> {
+    fn update_alerts(&mut self, mut snapshot: Snapshot) -> Vec<Finding> {
         let (scope, at) = (&self.arguments.scope, self.begun.elapsed().as_secs_f64());
         snapshot.leave_out_tags(&scope.exempt);
         self.history
@@ -206,7 +206,7 @@ impl Watch<'_> {
         let Some(notify) = self.arguments.notify.as_ref().filter(|_| !self.is_resumed) else {
             return Ok(());
         };
-        let open = notified::read(client, notify).await;
+        let open = notified::read_firing(client, notify).await;
         let mut open = open.context("earlier alert notifications could not be read")?;
         let scope = &self.arguments.scope;
         open.retain(|(kind, subject)| scope.judges(*kind, subject, &self.thresholds));
@@ -218,7 +218,7 @@ impl Watch<'_> {
     }
 
     /// Logs notifications that cannot be delivered before the process ends.
-    fn stopped(&self) -> anyhow::Result<()> {
+    fn log_undelivered(&self) -> anyhow::Result<()> {
         match self.pending.undelivered() {
             0 => {}
             jobs => tracing::warn!(
@@ -233,21 +233,21 @@ impl Watch<'_> {
 }
 
 /// Returns the event as JSON.
-fn fields(event: &Event) -> anyhow::Result<Value> {
+fn event_json(event: &AlertEvent) -> anyhow::Result<Value> {
     let mut fields = serde_json::to_value(&event.finding)?;
     let Some(object) = fields.as_object_mut() else {
         bail!("a finding is not an object");
     };
-    object.insert("text".into(), json!(text(event)));
+    object.insert("text".into(), json!(event_text(event)));
     Ok(fields)
 }
 
 /// Returns the event as text.
-fn text(event: &Event) -> String {
+fn event_text(event: &AlertEvent) -> String {
     let finding = &event.finding;
     match event.what {
-        What::Begins => format!("begins: {}", line(finding)),
-        What::Ends => {
+        Change::Begins => format!("begins: {}", alert_line(finding)),
+        Change::Ends => {
             let subject = match finding.subject.as_str() {
                 "" => String::new(),
                 subject => format!(" ({subject})"),

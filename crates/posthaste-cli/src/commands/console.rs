@@ -1,20 +1,20 @@
 //! `posthaste console`: the web console.
 
 use crate::database::Database;
-use crate::elastic::ServerUrl;
+use crate::elastic::ServerOptions;
 use crate::signals::Signals;
 use crate::terminal::Terminal;
-use crate::web::Options;
+use crate::web::WebOptions;
 
 /// Serve the web console until Ctrl-C; read-only and reachable only from this machine unless
 /// options or [console] in posthaste.toml allow more
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    options: Options,
+    options: WebOptions,
 
     #[command(flatten)]
-    place: ServerUrl,
+    place: ServerOptions,
 }
 
 impl Arguments {
@@ -24,9 +24,9 @@ impl Arguments {
     }
 
     /// Returns the options of the command line, completed by those of the file.
-    fn options(&self) -> anyhow::Result<Options> {
-        let file = Options::of_file(self.place.file()?)?;
-        Ok(self.options.clone().or(file.unwrap_or_default()))
+    fn options(&self) -> anyhow::Result<WebOptions> {
+        let file = WebOptions::from_file(self.place.file()?)?;
+        Ok(self.options.clone().or_from_file(file.unwrap_or_default()))
     }
 }
 
@@ -37,7 +37,7 @@ pub(crate) async fn run(
     signals: &Signals,
 ) -> anyhow::Result<()> {
     let options = arguments.options()?;
-    let console = options.open(&arguments.place, database.address(), terminal)?;
+    let console = options.open_console(&arguments.place, database.address(), terminal)?;
     // A database that is unreachable at the start is an error; a connection that is lost later is
     // reopened.
     let client = database.address().connect().await?;
@@ -46,7 +46,7 @@ pub(crate) async fn run(
     let served = console.listen(terminal, "; Ctrl-C stops").await?;
     tokio::select! {
         () = served => Ok(()),
-        () = signals.stop().cancelled() => Ok(()),
-        error = database.gone() => Err(error),
+        () = signals.stop_token().cancelled() => Ok(()),
+        error = database.wait_until_gone() => Err(error),
     }
 }

@@ -30,19 +30,19 @@ use crate::database::Database;
 use crate::progress::Unit;
 use crate::signals::Signals;
 use crate::terminal::Terminal;
-use crate::worker::{self, Running, Settings};
+use crate::worker::{self, RunningWorker, Settings};
 use packages::Packages;
 use report::Report;
 use run::{Figures, Run};
 
-const POLL_EVERY: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// Time without progress after which the demo checks whether any job is left.
-const QUIET: Duration = Duration::from_secs(5);
+const STALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// The time limit of a job: large files take long.
-const TIMEOUT: Duration = Duration::from_secs(3_600);
+const JOB_TIMEOUT: Duration = Duration::from_secs(3_600);
 /// The handler holds a connection twice for a short time, so fewer connections than concurrent jobs
 /// suffice.
-const CONNECTIONS: usize = 16;
+const MAX_CONNECTIONS: usize = 16;
 
 /// Run posthaste on real input: start what 'posthaste up' starts, run a job for each file of a
 /// folder, and compare the results with sha256sum
@@ -99,11 +99,11 @@ impl Arguments {
         let concurrency = usize::from(self.concurrency);
         settings
             .queue(QueueConfig {
-                timeout: TIMEOUT,
-                ..QueueConfig::new(run::QUEUE, concurrency)
+                timeout: JOB_TIMEOUT,
+                ..QueueConfig::new(run::QUEUE_NAME, concurrency)
             })
             .handlers(move |builder| {
-                builder.handler(run::JOB, move |context, job| {
+                builder.handler(run::JOB_NAME, move |context, job| {
                     handler::file_digest(pool.clone(), context, job)
                 })
             })
@@ -116,10 +116,10 @@ pub(crate) async fn run(
     terminal: &Terminal,
     signals: &Signals,
 ) -> anyhow::Result<()> {
-    let pool = database.address().pool(CONNECTIONS)?;
+    let pool = database.address().pool(MAX_CONNECTIONS)?;
     let outcome = match arguments.join {
         true => join(arguments, database, terminal, signals, &pool).await,
-        false => hold(arguments, database, terminal, signals, &pool).await,
+        false => run_demo(arguments, database, terminal, signals, &pool).await,
     };
     pool.close();
     outcome
@@ -136,13 +136,13 @@ async fn join(
     let settings = Settings::new(arguments.system.patience());
     let settings = arguments.with_files(settings, pool);
     let worker = worker::start(database.address(), settings).await?;
-    let queues = worker.queues().unwrap_or_default();
+    let queues = worker.queues_text().unwrap_or_default();
     let text = format!("working on {queues}; Ctrl-C stops");
-    terminal.event("working", &text, &worker.working())?;
+    terminal.report_event("working", &text, &worker.queues_json())?;
     worker.run_until(pending(), database, signals).await
 }
 
-async fn hold(
+async fn run_demo(
     arguments: &Arguments,
     database: &Database,
     terminal: &Terminal,
@@ -155,9 +155,9 @@ async fn hold(
     let mut worker = worker::start(database.address(), settings).await?;
     let outcome = tokio::select! {
         outcome = run_steps(arguments, database, client, terminal) => outcome,
-        () = signals.stop().cancelled() => Err(anyhow!("stopped before the comparison. Run the \
+        () = signals.stop_token().cancelled() => Err(anyhow!("stopped before the comparison. Run the \
             same command again to continue.")),
-        error = worker.ended() => Err(error),
+        error = worker.wait_for_end() => Err(error),
     };
     let outcome = keep_running(outcome, arguments, database, terminal, signals, &mut worker).await;
     let stopped = worker.stop().await;
@@ -171,9 +171,9 @@ async fn keep_running(
     database: &Database,
     terminal: &Terminal,
     signals: &Signals,
-    worker: &mut Running,
+    worker: &mut RunningWorker,
 ) -> anyhow::Result<()> {
-    let interrupted = signals.stop().is_cancelled();
+    let interrupted = signals.stop_token().is_cancelled();
     if arguments.once || interrupted {
         return match outcome {
             Err(_) if interrupted && !arguments.once => Ok(()),
@@ -182,15 +182,15 @@ async fn keep_running(
         };
     }
     if let Err(error) = outcome?.verdict() {
-        terminal.note(&crate::failure::line(&error));
+        terminal.print_remark(&crate::failure::error_line(&error));
     }
-    let queues = worker.queues().unwrap_or_default();
+    let queues = worker.queues_text().unwrap_or_default();
     let text = format!("the worker continues with {queues}; Ctrl-C stops it");
-    terminal.event("working", &text, &worker.working())?;
+    terminal.report_event("working", &text, &worker.queues_json())?;
     tokio::select! {
-        () = signals.stop().cancelled() => Ok(()),
-        error = database.gone() => Err(error),
-        error = worker.ended() => Err(error),
+        () = signals.stop_token().cancelled() => Ok(()),
+        error = database.wait_until_gone() => Err(error),
+        error = worker.wait_for_end() => Err(error),
     }
 }
 
@@ -212,18 +212,18 @@ async fn run_steps(
     announce(&run, terminal);
     let mut report = match &run.proof {
         Some(proof) => serde_json::from_value(proof.clone())?,
-        None => work(&run, database, &mut client, terminal).await?,
+        None => digest_files(&run, database, &mut client, terminal).await?,
     };
     report.packages = packages
         .run(database, &arguments.system.patience(), terminal)
         .await?;
     run.finish(&client).await?;
-    terminal.outcome("report", &report, &report)?;
+    terminal.print_outcome("report", &report, &report)?;
     Ok(report)
 }
 
 /// Commits rows and jobs for the listed files, waits for them, and compares the result.
-async fn work(
+async fn digest_files(
     run: &Run,
     database: &Database,
     client: &mut deadpool_postgres::Client,
@@ -237,7 +237,7 @@ async fn work(
         all_committed.store(true, Ordering::Relaxed);
         Ok(())
     };
-    let ((), figures) = tokio::try_join!(commit, watch(run, &watching, terminal, &all_committed))?;
+    let ((), figures) = tokio::try_join!(commit, wait_for_digests(run, &watching, terminal, &all_committed))?;
     let seconds = begun.elapsed().as_secs_f64();
     let proof = {
         let progress = terminal.progress("proving", Some(run.files), Unit::Files);
@@ -253,21 +253,21 @@ async fn work(
 fn announce(run: &Run, terminal: &Terminal) {
     let (folder, files) = (run.folder.display(), HumanCount(run.files));
     if run.proof.is_some() {
-        terminal.note(&format!(
+        terminal.print_remark(&format!(
             "continuing run {}: its {files} files below {folder} were verified before",
             run.id
         ));
     } else if run.continued {
         let committed = HumanCount(run.committed_before);
-        terminal.note(&format!(
+        terminal.print_remark(&format!(
             "continuing run {}: {committed} of {files} files below {folder} were committed",
             run.id
         ));
     } else {
-        terminal.note(&format!("run {}: {files} files below {folder}", run.id));
+        terminal.print_remark(&format!("run {}: {files} files below {folder}", run.id));
     }
     if run.unreadable_folders > 0 {
-        terminal.note(&format!(
+        terminal.print_remark(&format!(
             "{} folders could not be read and are skipped",
             run.unreadable_folders
         ));
@@ -275,7 +275,7 @@ fn announce(run: &Run, terminal: &Terminal) {
 }
 
 /// Polls until every file is processed or dead, or until no job is left that could process one.
-async fn watch(
+async fn wait_for_digests(
     run: &Run,
     client: &Client,
     terminal: &Terminal,
@@ -292,12 +292,12 @@ async fn watch(
             last = Some(figures);
         }
         progress.set(figures.worked + figures.dead);
-        progress.say(figures.remark());
+        progress.show_message(figures.progress_remark());
         if figures.worked + figures.dead >= run.files {
             return Ok(figures);
         }
-        if all_committed.load(Ordering::Relaxed) && moved.elapsed() > QUIET {
-            progress.say("waiting for the jobs of a worker that was killed");
+        if all_committed.load(Ordering::Relaxed) && moved.elapsed() > STALL_TIMEOUT {
+            progress.show_message("waiting for the jobs of a worker that was killed");
             if run.open_jobs(client).await? == 0 {
                 // The last job may have ended between the two queries.
                 let figures = run.figures(client).await?;
@@ -306,12 +306,12 @@ async fn watch(
         }
         // The pause grows with the duration of a query, to leave the database and the machine to
         // the worker.
-        tokio::time::sleep(POLL_EVERY.max(asked.elapsed() * 10)).await;
+        tokio::time::sleep(POLL_INTERVAL.max(asked.elapsed() * 10)).await;
     }
 }
 
 impl Figures {
-    fn remark(&self) -> String {
+    fn progress_remark(&self) -> String {
         let mut remark = format!("{} committed", HumanCount(self.committed));
         if self.retried > 0 {
             remark.push_str(&format!(", {} retried", self.retried));

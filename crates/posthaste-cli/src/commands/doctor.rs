@@ -10,8 +10,8 @@ use posthaste_observe::{Checks, Finding, Level, Snapshot, check_findings, group_
 use serde::Serialize;
 
 use crate::database::Database;
-use crate::failure::Ended;
-use crate::options::duration;
+use crate::failure::CommandExit;
+use crate::options::parse_duration;
 use crate::site;
 use crate::terminal::Terminal;
 use crate::thresholds;
@@ -24,7 +24,7 @@ use crate::thresholds;
 pub(crate) struct Arguments {
     /// Report transactions and locks older than this, and syncs that have failed for longer
     /// (default: from [observe] in posthaste.toml)
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     older_than: Option<Duration>,
 
     /// Only list the periodic duties of the leading worker, with their intervals
@@ -33,7 +33,7 @@ pub(crate) struct Arguments {
 }
 
 /// The exit code if there is an error.
-const WRONG: u8 = 3;
+const ERRORS_EXIT_CODE: u8 = 3;
 
 /// A duty of the leader.
 #[derive(Serialize)]
@@ -56,12 +56,12 @@ pub(crate) async fn run(
     terminal: &Terminal,
 ) -> anyhow::Result<()> {
     if arguments.duties {
-        return terminal.results(&duties(), "");
+        return terminal.print_results(&duties(), "");
     }
     let report = Report {
         findings: check(arguments, database).await?,
     };
-    terminal.result(&report, &report)?;
+    terminal.print_result(&report, &report)?;
     let errors = report.findings.iter();
     let errors = errors.filter(|one| one.level == Level::Error).count();
     if errors > 0 {
@@ -70,7 +70,7 @@ pub(crate) async fn run(
             pluralize(errors, "error", "errors"),
             pluralize(report.findings.len(), "finding", "findings")
         );
-        return Err(Ended { code: WRONG, line }.into());
+        return Err(CommandExit { code: ERRORS_EXIT_CODE, line }.into());
     }
     Ok(())
 }
@@ -98,7 +98,7 @@ async fn check(arguments: &Arguments, database: &Database) -> anyhow::Result<Vec
         true => {
             let mut snapshot = Snapshot::read(&client).await?;
             snapshot.read_syncs(&client).await?;
-            site::note_refusal(database.address(), &mut snapshot.store.refused).await?;
+            site::record_refusal(database.address(), &mut snapshot.store.refused).await?;
             Some(snapshot)
         }
         false => None,

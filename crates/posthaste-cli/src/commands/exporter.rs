@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use crate::database::Database;
-use crate::observe::{Asked, Collector, Listen};
+use crate::observe::{ExtraLabels, Collector, ListenOptions};
 use crate::signals::Signals;
 use crate::terminal::Terminal;
 
@@ -15,7 +15,7 @@ pub(crate) struct Arguments {
     listen: SocketAddr,
 
     #[command(flatten)]
-    asked: Asked,
+    asked: ExtraLabels,
 }
 
 pub(crate) async fn run(
@@ -33,13 +33,13 @@ pub(crate) async fn run(
         arguments.asked.clone(),
         crate::thresholds::read()?,
     );
-    let served = Listen::at(arguments.listen).serve(Some(collector), terminal);
+    let served = ListenOptions::at(arguments.listen).serve(Some(collector), terminal);
     let Some(served) = served.await? else {
         return Ok(());
     };
     tokio::select! {
-        () = signals.stop().cancelled() => Ok(()),
-        error = database.gone() => Err(error),
+        () = signals.stop_token().cancelled() => Ok(()),
+        error = database.wait_until_gone() => Err(error),
         () = served.report_healthy_forever() => Ok(()),
     }
 }

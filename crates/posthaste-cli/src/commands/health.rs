@@ -15,12 +15,12 @@ pub(crate) struct Arguments {
 }
 
 /// The timeout of the request; container probes are short.
-const WITHIN: std::time::Duration = std::time::Duration::from_secs(5);
+const REQUEST_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
 
 pub(crate) async fn run(arguments: &Arguments, terminal: &Terminal) -> anyhow::Result<()> {
     let client = reqwest::Client::builder()
         .no_proxy()
-        .timeout(WITHIN)
+        .timeout(REQUEST_TIMEOUT)
         .build()?;
     let answer = match client.get(arguments.url.clone()).send().await {
         Ok(answer) => answer,
@@ -35,9 +35,9 @@ pub(crate) async fn run(arguments: &Arguments, terminal: &Terminal) -> anyhow::R
     let body = crate::terminal::escape_control(body.trim());
     if !status.is_success() {
         if terminal.is_json() {
-            terminal.document(&json!({ "ready": false, "answer": body }))?;
+            terminal.print_json(&json!({ "ready": false, "answer": body }))?;
         }
         bail!("{}: {body} ({})", arguments.url, status.as_u16());
     }
-    terminal.result(&body, &json!({ "ready": true, "answer": body }))
+    terminal.print_result(&body, &json!({ "ready": true, "answer": body }))
 }

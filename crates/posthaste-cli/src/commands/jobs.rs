@@ -18,7 +18,7 @@ use posthaste_observe::redact::error_text;
 use serde::Serialize;
 
 use crate::database::Database;
-use crate::failure::{self, Ended};
+use crate::failure::{self, CommandExit};
 use crate::signals::Signals;
 use crate::terminal::{Terminal, escape_name};
 
@@ -48,7 +48,7 @@ enum Command {
             long,
             value_name = "N",
             default_value_t = 50,
-            value_parser = clap::value_parser!(u32).range(1..=MOST)
+            value_parser = clap::value_parser!(u32).range(1..=MAX_LIMIT)
         )]
         limit: u32,
     },
@@ -58,19 +58,19 @@ enum Command {
         id: i64,
     },
     /// Run scheduled jobs, and jobs that wait for their next attempt, now
-    Retry(Chosen),
+    Retry(JobSelection),
     /// Cancel jobs: waiting jobs never run, running jobs are asked to stop
-    Cancel(Chosen),
+    Cancel(JobSelection),
     /// Run dead, discarded, expired and cancelled jobs again
-    Redrive(Chosen),
+    Redrive(JobSelection),
 }
 
 /// The largest limit that the database accepts.
-const MOST: i64 = i32::MAX as i64;
+const MAX_LIMIT: i64 = i32::MAX as i64;
 
 /// Some of the jobs that a command is about.
 #[derive(clap::Args)]
-struct Chosen {
+struct JobSelection {
     /// IDs of jobs (default: all jobs that match the options)
     #[arg(value_name = "ID")]
     ids: Vec<i64>,
@@ -83,12 +83,12 @@ struct Chosen {
     #[arg(
         long,
         value_name = "N",
-        value_parser = clap::value_parser!(u32).range(1..=MOST)
+        value_parser = clap::value_parser!(u32).range(1..=MAX_LIMIT)
     )]
     limit: Option<u32>,
 }
 
-impl Chosen {
+impl JobSelection {
     /// Fails if no job is selected: a forgotten argument must not change all jobs.
     fn check(&self) -> anyhow::Result<()> {
         if self.all || !self.ids.is_empty() || !self.which.is_any() {
@@ -96,8 +96,8 @@ impl Chosen {
         }
         let line = "give job IDs, or select jobs with --queue, --name, --tag, --state or --error, \
                     or all with --all.";
-        let (code, line) = (failure::USAGE, line.to_owned());
-        Err(Ended { code, line }.into())
+        let (code, line) = (failure::USAGE_EXIT_CODE, line.to_owned());
+        Err(CommandExit { code, line }.into())
     }
 
     /// Returns the limit; the default is the number of named jobs, or 1,000 if none is named.
@@ -228,7 +228,7 @@ impl JobRow {
         }
     }
 
-    fn found(job: &FoundJob) -> Self {
+    fn from_found(job: &FoundJob) -> Self {
         Self {
             id: job.id.0,
             name: job.name.clone(),
@@ -246,9 +246,9 @@ impl JobRow {
 
 #[derive(Serialize)]
 #[serde(transparent)]
-struct List(Vec<JobRow>);
+struct JobList(Vec<JobRow>);
 
-impl fmt::Display for List {
+impl fmt::Display for JobList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.is_empty() {
             return write!(f, "no jobs match");
@@ -288,16 +288,16 @@ async fn list(
 ) -> anyhow::Result<()> {
     let filter = which.filter().limit(limit);
     let jobs = Client::new(client).list(&filter).await?;
-    let list = List(jobs.into_iter().map(JobRow::new).collect());
-    terminal.result(&list, &list)
+    let list = JobList(jobs.into_iter().map(JobRow::new).collect());
+    terminal.print_result(&list, &list)
 }
 
 #[derive(Serialize)]
-struct Redriven {
+struct RedriveResult {
     redriven: usize,
 }
 
-impl fmt::Display for Redriven {
+impl fmt::Display for RedriveResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.redriven {
             0 => write!(f, "no ended job matches"),
@@ -309,13 +309,13 @@ impl fmt::Display for Redriven {
 async fn redrive(
     client: &tokio_postgres::Client,
     terminal: &Terminal,
-    chosen: &Chosen,
+    chosen: &JobSelection,
 ) -> anyhow::Result<()> {
     let sent = Client::new(client).redrive_where(&chosen.filter()).await?;
-    let redriven = Redriven {
+    let redriven = RedriveResult {
         redriven: sent.len(),
     };
-    terminal.result(&redriven, &redriven)?;
+    terminal.print_result(&redriven, &redriven)?;
     let sent: HashSet<i64> = sent.into_iter().map(|id| id.0).collect();
     let left = chosen.ids.iter().copied();
     let left: Vec<i64> = left.filter(|id| !sent.contains(id)).collect();
@@ -323,13 +323,13 @@ async fn redrive(
         left.is_empty(),
         "not redriven: {}. A job can be redriven while it is kept, if it matches the options and \
          no other job holds its unique key.",
-        named(&left)
+        job_ids_text(&left)
     );
     Ok(())
 }
 
 /// Formats the first of these jobs and the number of others.
-fn named(ids: &[i64]) -> String {
+fn job_ids_text(ids: &[i64]) -> String {
     let shown: Vec<String> = ids.iter().take(10).map(ToString::to_string).collect();
     let (jobs, shown_ids) = (
         if ids.len() == 1 { "job" } else { "jobs" },

@@ -43,7 +43,7 @@ pub(crate) fn print(arguments: &Arguments, terminal: &Terminal) -> anyhow::Resul
         sql.push_str(&posthaste::roles_sql());
     }
     match terminal.is_json() {
-        true => terminal.document(&json!({ "sql": sql })),
+        true => terminal.print_json(&json!({ "sql": sql })),
         // Not escaped: the SQL must be executable.
         false => terminal.print(&sql),
     }
@@ -55,7 +55,7 @@ pub(crate) async fn run(
     terminal: &Terminal,
 ) -> anyhow::Result<()> {
     if let Some(folder) = database.private_folder() {
-        terminal.note(&format!(
+        terminal.print_remark(&format!(
             "DATABASE_URL is not set: using a private Postgres with its data in {}",
             folder.display()
         ));
@@ -79,7 +79,7 @@ pub(crate) async fn run(
                     .sqlstate()
                     .is_some_and(|state| state.code() == "42501") =>
             {
-                terminal.note(
+                terminal.print_remark(
                     "this role may not create or grant roles. Run the following as one that may:",
                 );
                 text = posthaste::roles_sql();
@@ -88,7 +88,7 @@ pub(crate) async fn run(
             Err(error) => return Err(error.into()),
         }
     }
-    terminal.result(
+    terminal.print_result(
         text,
         &Migrated {
             applied,

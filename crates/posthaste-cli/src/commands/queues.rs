@@ -40,7 +40,7 @@ enum Command {
         /// Name of the queue
         queue: String,
         /// Rate, such as 100/s, 1000/m, 5/h or 1/d; 'none' removes the limit
-        #[arg(value_parser = limit)]
+        #[arg(value_parser = parse_limit)]
         rate: NewLimit,
         /// Number of jobs that can start at once after an idle period (default: the number in the
         /// rate)
@@ -53,7 +53,7 @@ enum Command {
         queue: String,
         /// Minimum time to keep completed jobs, such as 24h or 7d; 'none' keeps them no longer than
         /// needed
-        #[arg(value_name = "DURATION", value_parser = retention)]
+        #[arg(value_name = "DURATION", value_parser = parse_retention)]
         retention: Retention,
     },
 }
@@ -81,7 +81,7 @@ pub(crate) async fn run(
                     })
                 })
                 .collect();
-            return terminal.results(&queues?, "no queues yet");
+            return terminal.print_results(&queues?, "no queues yet");
         }
         Command::Pause { queue } => (
             queue,
@@ -111,11 +111,11 @@ pub(crate) async fn run(
             Client::new(posthaste::Unnamed(&client))
                 .limit(queue, rate)
                 .await?;
-            let limited = Limited {
+            let limited = LimitResult {
                 queue: queue.clone(),
                 limit: Limit::new(jobs, Some(seconds as f64), burst.or(jobs)),
             };
-            return terminal.result(&limited, &limited);
+            return terminal.print_result(&limited, &limited);
         }
         Command::Keep { queue, retention } => {
             let interval = retention.as_ref();
@@ -126,12 +126,12 @@ pub(crate) async fn run(
                     &[(queue, Type::TEXT), (&interval, Type::TEXT)],
                 )
                 .await?;
-            let retention = Kept {
+            let retention = RetentionResult {
                 queue: queue.clone(),
                 keep: retention.as_ref().map(|(typed, _)| typed.clone()),
                 changed: row.try_get(0)?,
             };
-            return terminal.result(&retention, &retention);
+            return terminal.print_result(&retention, &retention);
         }
     };
     let queue = Queue {
@@ -141,7 +141,7 @@ pub(crate) async fn run(
         limit: None,
         keep: None,
     };
-    terminal.result(&queue, &queue)
+    terminal.print_result(&queue, &queue)
 }
 
 /// This many jobs in this many seconds; `None` removes the limit.
@@ -149,17 +149,17 @@ type NewLimit = Option<(i32, i64)>;
 /// The retention as typed and as a duration; `None` removes it.
 type Retention = Option<(String, Duration)>;
 
-fn limit(text: &str) -> Result<NewLimit, String> {
+fn parse_limit(text: &str) -> Result<NewLimit, String> {
     match text {
         "none" => Ok(None),
-        _ => options::rate(text).map(Some),
+        _ => options::parse_rate(text).map(Some),
     }
 }
 
-fn retention(text: &str) -> Result<Retention, String> {
+fn parse_retention(text: &str) -> Result<Retention, String> {
     match text {
         "none" => Ok(None),
-        _ => options::duration(text).map(|time| Some((text.to_owned(), time))),
+        _ => options::parse_duration(text).map(|time| Some((text.to_owned(), time))),
     }
 }
 
@@ -200,12 +200,12 @@ impl fmt::Display for Limit {
 }
 
 #[derive(Serialize)]
-struct Limited {
+struct LimitResult {
     queue: String,
     limit: Option<Limit>,
 }
 
-impl fmt::Display for Limited {
+impl fmt::Display for LimitResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.limit {
             Some(limit) => write!(f, "queue {}: {limit}", escape_name(&self.queue)),
@@ -249,14 +249,14 @@ impl fmt::Display for Queue {
 }
 
 #[derive(Serialize)]
-struct Kept {
+struct RetentionResult {
     queue: String,
     keep: Option<String>,
     /// Whether the command changed the setting.
     changed: bool,
 }
 
-impl fmt::Display for Kept {
+impl fmt::Display for RetentionResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let queue = escape_name(&self.queue);
         match &self.keep {

@@ -28,5 +28,5 @@ pub(crate) async fn run(
     let jobs = posthaste::rebase(&mut client, arguments.force).await?;
     let jobs_were = pluralize(jobs, "unfinished job was", "unfinished jobs were");
     let text = format!("{jobs_were} taken over; workers may be started");
-    terminal.result(text, &Rebased { jobs })
+    terminal.print_result(text, &Rebased { jobs })
 }

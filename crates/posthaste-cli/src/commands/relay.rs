@@ -11,7 +11,7 @@ use clap::Subcommand;
 use posthaste_relay::Route;
 
 use crate::database::Database;
-use crate::file::FILE;
+use crate::file::DEFAULT_FILE;
 use crate::routes;
 use crate::signals::Signals;
 use crate::terminal::Terminal;
@@ -37,7 +37,7 @@ struct RouteSelection {
     routes: Vec<String>,
 
     /// File that defines routes
-    #[arg(long, value_name = "FILE", default_value = FILE)]
+    #[arg(long, value_name = "FILE", default_value = DEFAULT_FILE)]
     config: PathBuf,
 }
 

@@ -22,7 +22,7 @@ use tokio::time::{sleep, timeout};
 use crate::cached_connection::{self, CachedConnection, WITHIN};
 use crate::database::Database;
 use crate::failure;
-use crate::options::between;
+use crate::options::parse_duration_between;
 use crate::signals::Signals;
 use crate::site;
 use crate::terminal::{Terminal, escape_name};
@@ -46,7 +46,7 @@ pub(crate) struct Arguments {
         value_name = "DURATION",
         num_args = 0..=1,
         default_missing_value = "2s",
-        value_parser = between(1, 86_400)
+        value_parser = parse_duration_between(1, 86_400)
     )]
     watch: Option<Duration>,
 }
@@ -146,26 +146,26 @@ pub(crate) async fn run(
     let Some(pause) = arguments.watch else {
         return show(arguments, database, &client, terminal).await;
     };
-    let mut connection = CachedConnection::at(database.address());
-    connection.keep(client);
+    let mut connection = CachedConnection::new(database.address());
+    connection.put_back(client);
     while !terminal.is_unread() {
         let shown = async {
-            let client = connection.take().await?;
-            cached_connection::bounded(&client, show(arguments, database, &client, terminal))
+            let client = connection.take_or_connect().await?;
+            cached_connection::read_bounded(&client, show(arguments, database, &client, terminal))
                 .await?;
-            connection.keep(client);
+            connection.put_back(client);
             anyhow::Ok(())
         };
         let shown = tokio::select! {
             shown = timeout(WITHIN, shown) => shown,
-            () = signals.stop().cancelled() => return Ok(()),
+            () = signals.stop_token().cancelled() => return Ok(()),
         };
         if let Err(error) = shown.context("the database does not answer").flatten() {
-            terminal.note(&failure::line(&error));
+            terminal.print_remark(&failure::error_line(&error));
         }
         tokio::select! {
             () = sleep(pause) => {}
-            () = signals.stop().cancelled() => return Ok(()),
+            () = signals.stop_token().cancelled() => return Ok(()),
         }
     }
     Ok(())
@@ -181,7 +181,7 @@ async fn show(
     terminal: &Terminal,
 ) -> anyhow::Result<()> {
     let mut snapshot = Snapshot::read(client).await?;
-    site::note_refusal(database.address(), &mut snapshot.store.refused).await?;
+    site::record_refusal(database.address(), &mut snapshot.store.refused).await?;
     snapshot.read_syncs(client).await?;
     let thresholds = thresholds::read()?;
     let found = findings(&snapshot, &thresholds);
@@ -208,7 +208,7 @@ async fn show(
     if !synced.is_empty() {
         text = format!("{text}\n\n{}", tables::Table(&synced));
     }
-    let urgent = thresholds::urgent(&found);
+    let urgent = thresholds::urgent_lines(&found);
     if arguments.by.contains(&By::Queue) && !urgent.is_empty() {
         text = format!("{text}\n\n{}", urgent.join("\n"));
     }
@@ -217,7 +217,7 @@ async fn show(
     }
     let unworked = snapshot.queues_without_worker(&thresholds);
     let report = Report::new(counters, &unworked, relays, captures, synced, found.clone());
-    terminal.result(&text, &report)
+    terminal.print_result(&text, &report)
 }
 
 /// Returns the longest wait of a next job among these queues and priorities.

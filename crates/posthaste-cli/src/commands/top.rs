@@ -17,20 +17,20 @@ use tokio::time::MissedTickBehavior;
 use crate::cached_connection::{self, CachedConnection, WITHIN};
 use crate::database::Database;
 use crate::failure;
-use crate::observe::frame::{Completed, Frame};
-use crate::options::between;
+use crate::observe::frame::{CompletedTotals, Frame};
+use crate::options::parse_duration_between;
 use crate::signals::Signals;
 use crate::terminal::{Terminal, escape_name};
 use crate::thresholds;
 use screen::Screen;
-use view::{Action, Asked, View};
+use view::{Action, KeyRequest, View};
 
 /// Show a live view of queues, rates, findings and transactions that hold back vacuum; press ? for
 /// keys
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Time between refreshes
-    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = between(1, 86_400))]
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = parse_duration_between(1, 86_400))]
     every: Duration,
 
     /// Allow keys to change queues: p pauses the selected queue, r resumes it
@@ -51,7 +51,7 @@ const ALL: usize = usize::MAX;
 struct Reader {
     connection: CachedConnection,
     thresholds: Thresholds,
-    then: Option<Completed>,
+    then: Option<CompletedTotals>,
     begun: Instant,
 }
 
@@ -62,7 +62,7 @@ pub(crate) async fn run(
     signals: &Signals,
 ) -> anyhow::Result<()> {
     let mut reader = Reader {
-        connection: CachedConnection::at(database.address()),
+        connection: CachedConnection::new(database.address()),
         thresholds: thresholds::read()?,
         then: None,
         begun: Instant::now(),
@@ -72,10 +72,10 @@ pub(crate) async fn run(
     if arguments.once || terminal.is_json() {
         tokio::select! {
             () = tokio::time::sleep(SECOND) => {}
-            () = signals.stop().cancelled() => bail!("stopped."),
+            () = signals.stop_token().cancelled() => bail!("stopped."),
         }
         let frame = reader.read().await?;
-        return terminal.result(Text::from(frame.lines(&title, ALL, None)), &frame);
+        return terminal.print_result(Text::from(frame.lines(&title, ALL, None)), &frame);
     }
     if !std::io::stdout().is_terminal() {
         bail!("standard output is not a terminal. Use --once to print one frame.");
@@ -96,8 +96,8 @@ pub(crate) async fn run(
     };
     tokio::select! {
         ended = drawn.run_until_quit(&mut reader, arguments.every) => ended,
-        () = signals.stop().cancelled() => Ok(()),
-        error = database.gone() => Err(error),
+        () = signals.stop_token().cancelled() => Ok(()),
+        error = database.wait_until_gone() => Err(error),
     }
 }
 
@@ -123,10 +123,10 @@ impl Drawn {
             tokio::select! {
                 Some(event) = self.events.recv() => {
                     match self.view.press(&event, &mut self.shown) {
-                        Asked::Nothing => {}
-                        Asked::Quit => return Ok(()),
-                        Asked::Suspend => self.screen.suspend().await?,
-                        Asked::Act(action) => self.act(reader, &action).await,
+                        KeyRequest::Nothing => {}
+                        KeyRequest::Quit => return Ok(()),
+                        KeyRequest::Suspend => self.screen.suspend().await?,
+                        KeyRequest::Act(action) => self.act(reader, &action).await,
                     }
                 }
                 _ = ticks.tick(), if !self.view.is_held() => {
@@ -156,10 +156,10 @@ impl Drawn {
                 outcome = &mut reading => break outcome,
                 Some(event) = self.events.recv() => {
                     match self.view.press(&event, &mut self.shown) {
-                        Asked::Nothing => {}
-                        Asked::Quit => return Ok(false),
-                        Asked::Suspend => self.screen.suspend().await?,
-                        Asked::Act(_) => self.view.show("a read is in progress; press the key \
+                        KeyRequest::Nothing => {}
+                        KeyRequest::Quit => return Ok(false),
+                        KeyRequest::Suspend => self.screen.suspend().await?,
+                        KeyRequest::Act(_) => self.view.show("a read is in progress; press the key \
                                                         again".to_owned()),
                     }
                     self.draw()?;
@@ -182,7 +182,7 @@ impl Drawn {
         let queue = escape_name(&action.queue);
         let message = match (done, action.pauses) {
             (Err(_), _) => "the database does not answer".to_owned(),
-            (Ok(Err(error)), _) => failure::line(&error),
+            (Ok(Err(error)), _) => failure::error_line(&error),
             (Ok(Ok(true)), true) => format!("queue {queue} is paused"),
             (Ok(Ok(false)), true) => format!("queue {queue} is already paused"),
             (Ok(Ok(true)), false) => format!("queue {queue} is resumed"),
@@ -195,32 +195,32 @@ impl Drawn {
 impl Reader {
     /// Executes an action; returns whether it changed anything.
     async fn act(&mut self, action: &Action) -> anyhow::Result<bool> {
-        let client = self.connection.take().await?;
+        let client = self.connection.take_or_connect().await?;
         let mut queues = posthaste::Client::new(posthaste::Unnamed(&client));
         let changed = match action.pauses {
             true => queues.pause(&action.queue).await?,
             false => queues.resume(&action.queue).await?,
         };
-        self.connection.keep(client);
+        self.connection.put_back(client);
         Ok(changed)
     }
 
     async fn read(&mut self) -> anyhow::Result<Frame> {
         let read = async {
-            let client = self.connection.take().await?;
-            let snapshot = cached_connection::bounded(&client, async {
+            let client = self.connection.take_or_connect().await?;
+            let snapshot = cached_connection::read_bounded(&client, async {
                 let mut snapshot = Snapshot::read(&client).await?;
                 snapshot.read_syncs(&client).await?;
                 Ok(snapshot)
             });
             let snapshot = snapshot.await?;
-            self.connection.keep(client);
+            self.connection.put_back(client);
             anyhow::Ok(snapshot)
         };
         let read = tokio::time::timeout(WITHIN, read).await;
         let snapshot = read.context("the database does not answer")??;
         let at = self.begun.elapsed().as_secs_f64();
-        let now = Completed::new(&snapshot, at);
+        let now = CompletedTotals::new(&snapshot, at);
         let frame = Frame::new(&snapshot, &now, self.then.as_ref(), &self.thresholds);
         self.then = Some(now);
         Ok(frame)

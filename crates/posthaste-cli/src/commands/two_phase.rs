@@ -16,9 +16,9 @@ use posthaste_observe::format::pluralize;
 use serde::Serialize;
 use serde_json::json;
 
-use crate::elastic::ServerUrl;
+use crate::elastic::ServerOptions;
 use crate::failure;
-use crate::options::duration;
+use crate::options::parse_duration;
 use crate::signals::Signals;
 use crate::terminal::{Terminal, escape_name};
 
@@ -28,7 +28,7 @@ use crate::terminal::{Terminal, escape_name};
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    place: ServerUrl,
+    place: ServerOptions,
 
     #[command(subcommand)]
     command: Command,
@@ -77,7 +77,7 @@ enum Command {
     Prune {
         /// Minimum time since the end of a transaction, such as 30d or 36h, at least 1h. It must be
         /// longer than clients may repeat a transaction and requests may be delayed
-        #[arg(long, value_name = "DURATION", value_parser = duration)]
+        #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
         older_than: Duration,
     },
     /// Take over indexes of the published protocol after their writers have stopped
@@ -103,7 +103,7 @@ pub(crate) async fn run(
     tokio::select! {
         outcome = short(&arguments.command, &coordinator, terminal) => outcome,
         // An unfinished transaction stays open, and recovery ends it.
-        () = signals.stop().cancelled() => anyhow::bail!("stopped."),
+        () = signals.stop_token().cancelled() => anyhow::bail!("stopped."),
     }
 }
 
@@ -115,7 +115,7 @@ async fn short(
     match command {
         Command::Prepare { replicas } => {
             coordinator.prepare(*replicas).await?;
-            terminal.result("the indexes are ready", &json!({ "ready": true }))
+            terminal.print_result("the indexes are ready", &json!({ "ready": true }))
         }
         Command::Open { documents } => open(documents, coordinator, terminal).await,
         Command::Create(arguments) => create::run(arguments, coordinator, terminal).await,
@@ -135,11 +135,11 @@ async fn short(
                 "{} deleted, {kept} equally old ones kept",
                 pluralize(forgotten, "transaction", "transactions")
             );
-            terminal.result(text, &pruned)
+            terminal.print_result(text, &pruned)
         }
         Command::Adopt => {
             let adopted = Taken(coordinator.adopt().await?);
-            terminal.result(&adopted, &adopted)
+            terminal.print_result(&adopted, &adopted)
         }
         // `recover` ran before.
         Command::Recover(_) => Ok(()),
@@ -148,7 +148,7 @@ async fn short(
 
 /// A document that was to be opened.
 #[derive(Serialize)]
-struct Opened<'a> {
+struct OpenedDocument<'a> {
     document: &'a str,
     /// `None`: the document has no opening balance, because another program wrote it.
     opened: Option<i64>,
@@ -156,7 +156,7 @@ struct Opened<'a> {
     made: bool,
 }
 
-impl fmt::Display for Opened<'_> {
+impl fmt::Display for OpenedDocument<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let document = escape_name(self.document);
         match (self.made, self.opened) {
@@ -186,13 +186,13 @@ async fn open(
             }
         };
         others += usize::from(opened != Some(*balance));
-        all.push(Opened {
+        all.push(OpenedDocument {
             document,
             opened,
             made,
         });
     }
-    terminal.results(&all, "no documents")?;
+    terminal.print_results(&all, "no documents")?;
     anyhow::ensure!(
         others == 0,
         "not changed, because they have another opening balance: {others} of {} documents.",
@@ -203,13 +203,13 @@ async fn open(
 
 /// The state of a transaction after the command.
 #[derive(Serialize)]
-struct Ended<'a> {
+struct TransactionResult<'a> {
     id: &'a str,
     state: State,
 }
 
 fn ended(terminal: &Terminal, id: &str, state: State) -> anyhow::Result<()> {
-    terminal.result(format_args!("{id} is {state}"), &Ended { id, state })
+    terminal.print_result(format_args!("{id} is {state}"), &TransactionResult { id, state })
 }
 
 /// Returns the error, and tells programs whether anything may have moved.
@@ -250,7 +250,7 @@ async fn balance(
             .map(|(document, view)| Balance { document, view })
             .collect(),
     );
-    terminal.result(&balances, &balances)?;
+    terminal.print_result(&balances, &balances)?;
     let absent = balances.0.iter().filter(|one| one.view.is_none());
     let absent = absent.count();
     anyhow::ensure!(

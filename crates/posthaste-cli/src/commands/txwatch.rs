@@ -7,19 +7,19 @@ use std::time::Duration;
 use anyhow::bail;
 
 use crate::database::Database;
-use crate::failure::Ended;
-use crate::file::FILE;
-use crate::options::duration;
+use crate::failure::CommandExit;
+use crate::file::DEFAULT_FILE;
+use crate::options::parse_duration;
 use crate::signals::Signals;
 use crate::terminal::Terminal;
-use crate::transaction_watch::{self, Pass, Supervisor, Timeouts, apply};
+use crate::transaction_watch::{self, PassReport, Supervisor, Timeouts, set_role_timeouts};
 
 /// Watch long transactions on the primary and its followers: warn about them, and cancel or
 /// terminate them if [txwatch] in posthaste.toml allows it
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// File with the rules in its table [txwatch]; without the table, txwatch only warns
-    #[arg(long, value_name = "FILE", default_value = FILE)]
+    #[arg(long, value_name = "FILE", default_value = DEFAULT_FILE)]
     config: PathBuf,
 
     /// Read all servers once, act if the rules allow it, and exit; exit code 3 if there is a
@@ -36,7 +36,7 @@ pub(crate) struct Arguments {
     timeouts: Option<String>,
 
     /// Timeout to set, with --timeouts
-    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse_duration)]
     longest: Duration,
 
     /// Set the timeouts instead of only printing the statements
@@ -63,40 +63,40 @@ pub(crate) async fn run(
     let mut policy = transaction_watch::read(&arguments.config)?;
     policy.act &= !arguments.dry_run;
     let mut supervisor = Supervisor::new(database.address(), policy)?;
-    supervisor.check().await?;
+    supervisor.check_servers().await?;
     if arguments.once {
-        let pass = supervisor.pass(terminal).await;
+        let pass = supervisor.run_pass(terminal).await;
         return report(&pass, terminal);
     }
     let mode = match supervisor.is_dry_run() {
         true => "dry run: nothing is cancelled or terminated",
         false => "acting by the rules of [txwatch]",
     };
-    terminal.event(
+    terminal.report_event(
         "watching",
         &format!("watching transactions; {mode}; Ctrl-C stops"),
         &serde_json::json!({ "dry_run": supervisor.is_dry_run() }),
     )?;
-    let mut passes = tokio::time::interval(supervisor.every());
+    let mut passes = tokio::time::interval(supervisor.interval());
     passes.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tokio::select! {
-            () = signals.stop().cancelled() => return Ok(()),
-            error = database.gone() => return Err(error),
+            () = signals.stop_token().cancelled() => return Ok(()),
+            error = database.wait_until_gone() => return Err(error),
             _ = passes.tick() => {}
         }
         let pass = tokio::select! {
-            () = signals.stop().cancelled() => return Ok(()),
-            pass = supervisor.pass(terminal) => pass,
+            () = signals.stop_token().cancelled() => return Ok(()),
+            pass = supervisor.run_pass(terminal) => pass,
         };
         for action in &pass.actions {
-            terminal.line("action", action)?;
+            terminal.print_event_line("action", action)?;
         }
     }
 }
 
 /// Prints the findings of one pass.
-fn report(pass: &Pass, terminal: &Terminal) -> anyhow::Result<()> {
+fn report(pass: &PassReport, terminal: &Terminal) -> anyhow::Result<()> {
     let mut lines: Vec<String> = pass.findings.iter().map(|one| one.text.clone()).collect();
     if !pass.findings.is_empty() {
         lines.extend(pass.dead_rows.iter().cloned());
@@ -106,14 +106,14 @@ fn report(pass: &Pass, terminal: &Terminal) -> anyhow::Result<()> {
     if lines.is_empty() {
         lines.push("No transaction has been open for too long.".to_owned());
     }
-    terminal.result(lines.join("\n"), pass)?;
+    terminal.print_result(lines.join("\n"), pass)?;
     let line = match (pass.findings.len(), pass.problems.len()) {
         (0, 0) => return Ok(()),
         (0, _) => "a server could not be read, or an action failed.".to_owned(),
         (1, _) => "1 transaction has been open for too long.".to_owned(),
         (many, _) => format!("{many} transactions have been open for too long."),
     };
-    Err(Ended { code: 3, line }.into())
+    Err(CommandExit { code: 3, line }.into())
 }
 
 async fn timeouts(
@@ -130,7 +130,7 @@ async fn timeouts(
     let version = client.query_typed_one(version, &[]).await?.try_get(0)?;
     let timeouts = Timeouts::new(role, arguments.longest, version);
     if arguments.apply {
-        apply(&client, &timeouts).await?;
+        set_role_timeouts(&client, &timeouts).await?;
     }
-    terminal.result(&timeouts, &timeouts)
+    terminal.print_result(&timeouts, &timeouts)
 }

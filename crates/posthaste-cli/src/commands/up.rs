@@ -9,13 +9,13 @@ use posthaste_capture::Until;
 use serde_json::json;
 
 use crate::database::Database;
-use crate::elastic::ServerUrl;
-use crate::file::{self, FILE, File, Wanted};
-use crate::handlers::Handlers;
-use crate::observe::{Asked, Collector, Listen, Served};
+use crate::elastic::ServerOptions;
+use crate::file::{self, DEFAULT_FILE, File, NeededSections};
+use crate::handlers::HandlerOptions;
+use crate::observe::{ExtraLabels, Collector, ListenOptions, MetricsServer};
 use crate::signals::Signals;
 use crate::terminal::Terminal;
-use crate::web::{Console, Options};
+use crate::web::{Console, WebOptions};
 use crate::worker::{self, Settings, StopGrace};
 use crate::{captures, routes, syncs, transaction_watch};
 
@@ -30,13 +30,13 @@ pub(crate) struct Arguments {
     config: Option<PathBuf>,
 
     #[command(flatten)]
-    handlers: Handlers,
+    handlers: HandlerOptions,
 
     #[command(flatten)]
     patience: StopGrace,
 
     #[command(flatten)]
-    listen: Listen,
+    listen: ListenOptions,
 
     /// Also serve the web console at this address (default: as configured in [console] of the file)
     #[arg(long, value_name = "ADDRESS")]
@@ -56,9 +56,9 @@ impl Arguments {
     /// Reads the file; a file named by `--config` must exist.
     fn file(&self) -> anyhow::Result<File> {
         let Some(named) = &self.config else {
-            return Ok(file::read(Path::new(FILE), Wanted::All)?.unwrap_or_default());
+            return Ok(file::read(Path::new(DEFAULT_FILE), NeededSections::All)?.unwrap_or_default());
         };
-        match file::read(named, Wanted::All)? {
+        match file::read(named, NeededSections::All)? {
             Some(file) => Ok(file),
             None => bail!("{} does not exist.", named.display()),
         }
@@ -66,17 +66,17 @@ impl Arguments {
 
     /// Opens the web console, if it is requested.
     fn console(&self, database: &Database, terminal: &Terminal) -> anyhow::Result<Option<Console>> {
-        let file = self.config.clone().unwrap_or_else(|| FILE.into());
-        let file_options = Options::of_file(&file)?;
-        let options = match self.console.map(Options::at) {
-            Some(typed) => typed.or(file_options.unwrap_or_default()),
+        let file = self.config.clone().unwrap_or_else(|| DEFAULT_FILE.into());
+        let file_options = WebOptions::from_file(&file)?;
+        let options = match self.console.map(WebOptions::listening_at) {
+            Some(typed) => typed.or_from_file(file_options.unwrap_or_default()),
             None => match file_options {
                 Some(options) => options,
                 None => return Ok(None),
             },
         };
-        let place = ServerUrl::of_file(self.config.clone());
-        let console = options.open(&place, database.address(), terminal);
+        let place = ServerOptions::from_file(self.config.clone());
+        let console = options.open_console(&place, database.address(), terminal);
         console.context("the console").map(Some)
     }
 
@@ -86,10 +86,10 @@ impl Arguments {
         database: &Database,
         terminal: &Terminal,
     ) -> anyhow::Result<()> {
-        let file = self.config.clone().unwrap_or_else(|| FILE.into());
-        let supervisor = transaction_watch::in_file(&file, database.address(), terminal)?;
+        let file = self.config.clone().unwrap_or_else(|| DEFAULT_FILE.into());
+        let supervisor = transaction_watch::supervisor_in_file(&file, database.address(), terminal)?;
         if let Some(mut supervisor) = supervisor {
-            supervisor.check().await?;
+            supervisor.check_servers().await?;
             tokio::spawn(supervisor.run_in_background(terminal.clone()));
         }
         Ok(())
@@ -100,10 +100,10 @@ impl Arguments {
         &self,
         database: &Database,
         terminal: &Terminal,
-    ) -> anyhow::Result<Option<Served>> {
+    ) -> anyhow::Result<Option<MetricsServer>> {
         let collector = Collector::new(
             database.address().clone(),
-            Asked::default(),
+            ExtraLabels::default(),
             crate::thresholds::read()?,
         );
         self.listen.serve(Some(collector), terminal).await
@@ -129,7 +129,7 @@ impl Arguments {
         let others = !handlers.queues.is_empty() || !file.tables.is_empty();
         let mut relays = routes::start(file.routes, database.address()).await?;
         if !others {
-            relays = routes::unless_all_refused(relays)?;
+            relays = routes::require_one_usable(relays)?;
         }
         for one in &relays {
             one.tell(terminal)?;
@@ -142,7 +142,7 @@ impl Arguments {
         for one in captures {
             one.tell(terminal)?;
             // Runs until the process ends, at any time: the next one continues at the last mark.
-            tokio::spawn(one.watch(terminal.clone()));
+            tokio::spawn(one.report_end(terminal.clone()));
         }
         let relays = relays.into_iter().map(|one| (one.queue, one.relay));
         let settings = Settings {
@@ -151,7 +151,7 @@ impl Arguments {
             syncs: syncs.into_iter().flat_map(|one| one.syncs).collect(),
             ..Settings::new(self.patience)
         };
-        Ok(settings.with(handlers))
+        Ok(settings.with_handlers(handlers))
     }
 }
 
@@ -164,20 +164,20 @@ pub(crate) async fn run(
     let settings = arguments.prepare(database, terminal).await?;
     if settings.is_idle() {
         let text = format!(
-            "jobs will wait: give a handler (--exec, --http), or a {FILE} with a route or a sync; \
+            "jobs will wait: give a handler (--exec, --http), or a {DEFAULT_FILE} with a route or a sync; \
              Ctrl-C stops"
         );
-        terminal.event("working", &text, &json!({ "queues": [] }))?;
+        terminal.report_event("working", &text, &json!({ "queues": [] }))?;
         return tokio::select! {
-            () = signals.stop().cancelled() => Ok(()),
-            error = database.gone() => Err(error),
+            () = signals.stop_token().cancelled() => Ok(()),
+            error = database.wait_until_gone() => Err(error),
             () = report_healthy_forever(settings.served.as_ref()) => Ok(()),
         };
     }
     let worker = worker::start(database.address(), settings)
         .await
         .context("the worker did not start")?;
-    let text = match worker.queues() {
+    let text = match worker.queues_text() {
         Some(queues) => format!("working on {queues}; Ctrl-C stops"),
         None => {
             let text = "running routes, captures and syncs only; --exec or --http would run other \
@@ -185,12 +185,12 @@ pub(crate) async fn run(
             text.to_owned()
         }
     };
-    terminal.event("working", &text, &worker.working())?;
+    terminal.report_event("working", &text, &worker.queues_json())?;
     worker.run_until(pending(), database, signals).await
 }
 
 /// Reports a healthy status for a process without a worker, which would report it otherwise.
-async fn report_healthy_forever(served: Option<&Served>) {
+async fn report_healthy_forever(served: Option<&MetricsServer>) {
     match served {
         Some(served) => served.report_healthy_forever().await,
         None => pending().await,
@@ -203,7 +203,7 @@ fn print_private_server(database: &Database, terminal: &Terminal) -> anyhow::Res
     let Some(private) = database.private() else {
         return Ok(());
     };
-    let verb = match private.adopted() {
+    let verb = match private.was_running() {
         true => "is already running",
         false => "started",
     };
@@ -213,7 +213,7 @@ fn print_private_server(database: &Database, terminal: &Terminal) -> anyhow::Res
          DATABASE_URL=$(cat {folder}/url)"
     );
     let more = json!({
-        "address": place.to_string(), "folder": private.folder(), "adopted": private.adopted(),
+        "address": place.to_string(), "folder": private.folder(), "adopted": private.was_running(),
     });
-    terminal.event("database", &text, &more)
+    terminal.report_event("database", &text, &more)
 }

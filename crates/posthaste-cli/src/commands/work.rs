@@ -5,8 +5,8 @@ use std::future::pending;
 use anyhow::Context as _;
 
 use crate::database::Database;
-use crate::handlers::Handlers;
-use crate::observe::Listen;
+use crate::handlers::HandlerOptions;
+use crate::observe::ListenOptions;
 use crate::sandbox;
 use crate::signals::Signals;
 use crate::terminal::Terminal;
@@ -16,13 +16,13 @@ use crate::worker::{self, Settings, StopGrace};
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    handlers: Handlers,
+    handlers: HandlerOptions,
 
     #[command(flatten)]
     patience: StopGrace,
 
     #[command(flatten)]
-    listen: Listen,
+    listen: ListenOptions,
 
     /// Print which jobs would be run, without running them or changing the database; works on a
     /// copy of a database too
@@ -53,13 +53,13 @@ pub(crate) async fn run(
     let served = arguments.listen.serve(None, terminal).await?;
     let settings = Settings {
         served,
-        ..Settings::new(arguments.patience).with(handlers)
+        ..Settings::new(arguments.patience).with_handlers(handlers)
     };
     let worker = worker::start(database.address(), settings)
         .await
         .context("the worker did not start")?;
-    let queues = worker.queues().unwrap_or_default();
+    let queues = worker.queues_text().unwrap_or_default();
     let text = format!("working on {queues}; Ctrl-C stops");
-    terminal.event("working", &text, &worker.working())?;
+    terminal.report_event("working", &text, &worker.queues_json())?;
     worker.run_until(pending(), database, signals).await
 }

@@ -1,17 +1,17 @@
 //! Sections that are read, and errors that name a key.
 
-use super::{File, Wanted, password_of};
+use super::{File, NeededSections, url_password};
 
 fn parse(text: &str) -> anyhow::Result<File> {
-    super::parse(text, Wanted::All)
+    super::parse_sections(text, NeededSections::All)
 }
 
 #[test]
 fn passwords_in_addresses_are_detected() {
-    let password = password_of("sidekiq+rediss://u:p@w@h:1/0?a=b:c@d");
+    let password = url_password("sidekiq+rediss://u:p@w@h:1/0?a=b:c@d");
     assert_eq!(password, Some("p@w"));
-    assert_eq!(password_of("redis://h:1/0"), None);
-    assert_eq!(password_of("stdout:"), None);
+    assert_eq!(url_password("redis://h:1/0"), None);
+    assert_eq!(url_password("stdout:"), None);
 }
 
 #[test]
@@ -29,18 +29,18 @@ fn reads_all_routes_of_a_file() {
 fn invalid_or_missing_unrelated_tables_are_ignored() {
     let file = "[route.a]\nto = 'stdout:'\n[route.b]\nto = '${POSTHASTE_IS_NOT_THERE}'\n\
                 [sync.s]\nindex = 'postgres:'\napi_key = '${POSTHASTE_IS_NOT_THERE}'";
-    let of = |wanted: Wanted<'_>| super::parse(file, wanted);
-    let a = of(Wanted::Routes(&["a".to_owned()])).unwrap();
+    let of = |wanted: NeededSections<'_>| super::parse_sections(file, wanted);
+    let a = of(NeededSections::Routes(&["a".to_owned()])).unwrap();
     assert_eq!((a.routes.len(), a.tables.len()), (1, 0));
-    for wanted in [Wanted::All, Wanted::Tables, Wanted::Routes(&[])] {
+    for wanted in [NeededSections::All, NeededSections::Tables, NeededSections::Routes(&[])] {
         let error = format!("{:#}", of(wanted).unwrap_err());
         assert!(error.contains("POSTHASTE_IS_NOT_THERE"), "{error}");
     }
-    let error = of(Wanted::Routes(&["c".to_owned()])).unwrap_err();
+    let error = of(NeededSections::Routes(&["c".to_owned()])).unwrap_err();
     assert_eq!(error.to_string(), "no route is named c; the file has a, b");
-    let only = super::parse(
+    let only = super::parse_sections(
         "[route.b]\nto = '${NOT}'\n[sync.s]\nindex = 'postgres:'",
-        Wanted::Tables,
+        NeededSections::Tables,
     );
     assert_eq!(only.unwrap().tables.len(), 1);
 }

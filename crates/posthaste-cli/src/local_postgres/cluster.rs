@@ -78,7 +78,7 @@ fn remove_drafts(home: &Home) {
 
 /// Makes the database of the commands, unless it exists.
 pub(crate) async fn make_database(port: u16, password: &str) -> anyhow::Result<()> {
-    let client = Address::private(port, "postgres", password)?
+    let client = Address::private_server(port, "postgres", password)?
         .connect()
         .await?;
     match client.batch_execute(include_str!("database.sql")).await {

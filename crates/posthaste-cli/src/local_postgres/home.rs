@@ -98,7 +98,7 @@ impl Home {
 
     /// Returns the error for a folder that cannot be written.
     pub(crate) fn closed(&self, error: &io::Error) -> anyhow::Error {
-        let (folder, reason) = (self.folder.display(), failure::reason(error));
+        let (folder, reason) = (self.folder.display(), failure::io_error_text(error));
         anyhow!(
             "cannot write {folder}: {reason}. Run posthaste in a writable folder, or set \
              DATABASE_URL."

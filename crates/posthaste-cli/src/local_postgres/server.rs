@@ -12,15 +12,15 @@ use anyhow::{Context as _, bail};
 use tokio::process::Child;
 use tokio_postgres::error::SqlState;
 
-use super::POLL_EVERY;
+use super::POLL_INTERVAL;
 use super::binaries::Binaries;
 use super::home::Home;
 use super::postmaster::{self, Postmaster, Sighting};
 use crate::connect::Address;
 
-const START_WITHIN: Duration = Duration::from_secs(60);
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// The time limit of crash recovery, which lets connections fail with CANNOT_CONNECT_NOW.
-const RECOVER_WITHIN: Duration = Duration::from_secs(900);
+const RECOVERY_TIMEOUT: Duration = Duration::from_secs(900);
 const LARGEST_LOG: u64 = 16 << 20;
 
 /// Returns the running server of this data directory once it accepts our password. `None` if there
@@ -29,7 +29,7 @@ pub(crate) async fn find_running(
     home: &Home,
     password: &str,
 ) -> anyhow::Result<Option<Postmaster>> {
-    let deadline = Instant::now() + START_WITHIN;
+    let deadline = Instant::now() + START_TIMEOUT;
     let mut seen_starting = false;
     loop {
         match postmaster::find(&home.data()) {
@@ -54,7 +54,7 @@ pub(crate) async fn find_running(
             Sighting::Starting => {}
         }
         let limit = if seen_starting {
-            deadline + RECOVER_WITHIN
+            deadline + RECOVERY_TIMEOUT
         } else {
             deadline
         };
@@ -63,7 +63,7 @@ pub(crate) async fn find_running(
             "the private Postgres is running but does not answer. See {}.",
             home.log().display()
         );
-        tokio::time::sleep(POLL_EVERY).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
@@ -164,8 +164,8 @@ async fn answers(
         .id()
         .and_then(|pid| pid.try_into().ok())
         .context("Postgres exited immediately")?;
-    let mut deadline = Instant::now() + START_WITHIN;
-    let recovered_by = Instant::now() + RECOVER_WITHIN;
+    let mut deadline = Instant::now() + START_TIMEOUT;
+    let recovered_by = Instant::now() + RECOVERY_TIMEOUT;
     loop {
         if child.try_wait()?.is_some() {
             return Ok(Started::Ended);
@@ -183,7 +183,7 @@ async fn answers(
                 home.log().display()
             );
         }
-        tokio::time::sleep(POLL_EVERY).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
@@ -197,7 +197,7 @@ enum PortOwner {
 /// Connects to find the owner of the port. SCRAM reveals no password to another server, and only
 /// our data directory has this password.
 async fn question(home: &Home, port: u16, password: &str) -> PortOwner {
-    let Ok(address) = Address::private(port, "postgres", password) else {
+    let Ok(address) = Address::private_server(port, "postgres", password) else {
         return PortOwner::Nobody;
     };
     let client = match address.try_connect().await {

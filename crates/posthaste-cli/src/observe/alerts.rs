@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use posthaste_observe::{Finding, Kind, Snapshot, Thresholds};
 
-use crate::options::between;
-use crate::thresholds::sentence;
+use crate::options::parse_duration_between;
+use crate::thresholds::finding_sentence;
 
 /// Options that select findings for alerts.
 #[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Scope {
+pub(crate) struct AlertScope {
     /// Alert only about this queue (repeatable)
     #[arg(long = "queue", value_name = "QUEUE")]
     pub(crate) queues: Vec<String>,
@@ -29,11 +29,11 @@ pub(crate) struct Scope {
 
     /// Time for which a finding must persist before an alert begins (at most two minutes for
     /// findings without a figure), and be absent before it ends
-    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = between(1, 86_400))]
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse_duration_between(1, 86_400))]
     pub(crate) lasting: Duration,
 }
 
-impl Scope {
+impl AlertScope {
     /// Returns the thresholds of posthaste.toml, with those of the options.
     pub(crate) fn thresholds(&self, mut thresholds: Thresholds) -> Thresholds {
         for queue in &self.queues {
@@ -80,9 +80,9 @@ fn subject_kind(kind: Kind) -> &'static str {
 }
 
 /// Returns the line for the beginning of an alert.
-pub(crate) fn line(finding: &Finding) -> String {
+pub(crate) fn alert_line(finding: &Finding) -> String {
     let id = finding.kind.id();
-    format!("{id}: {}", sentence(finding))
+    format!("{id}: {}", finding_sentence(finding))
 }
 
 #[cfg(test)]
@@ -92,8 +92,8 @@ mod agreed;
 mod tests {
     use super::*;
 
-    fn scope(queues: &[&str]) -> Scope {
-        Scope {
+    fn scope(queues: &[&str]) -> AlertScope {
+        AlertScope {
             queues: queues.iter().map(|&queue| queue.to_owned()).collect(),
             exempt: Vec::new(),
             completed_below: None,

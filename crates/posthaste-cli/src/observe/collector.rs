@@ -8,23 +8,23 @@ use posthaste_observe::{Snapshot, Source, Thresholds, findings};
 use tokio::sync::Mutex;
 
 use super::exposition::{self, Metric};
-use super::labels::{Asked, Labels};
+use super::labels::{ExtraLabels, Labels};
 use crate::cached_connection::{self, CachedConnection};
 use crate::connect::Address;
 use crate::failure;
 
 /// The minimum time for which a read is shared.
-const EVERY: Duration = Duration::from_secs(4);
+const MIN_READ_INTERVAL: Duration = Duration::from_secs(4);
 /// The time limit of a read. Prometheus waits for ten seconds: a slow database must be reported as
 /// down before that.
-const WITHIN: Duration = Duration::from_secs(8);
+const READ_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// Metrics of a whole database, read so rarely that reading costs little.
 #[derive(Clone)]
 pub(crate) struct Collector(posthaste_observe::Collector<Database>);
 
 struct Database {
-    asked: Asked,
+    asked: ExtraLabels,
     thresholds: Thresholds,
     state: Mutex<State>,
 }
@@ -35,16 +35,16 @@ struct State {
 }
 
 impl Collector {
-    pub(crate) fn new(address: Address, asked: Asked, thresholds: Thresholds) -> Self {
+    pub(crate) fn new(address: Address, asked: ExtraLabels, thresholds: Thresholds) -> Self {
         let database = Database {
             asked,
             thresholds,
             state: Mutex::new(State {
                 labels: Labels::default(),
-                connection: CachedConnection::at(&address),
+                connection: CachedConnection::new(&address),
             }),
         };
-        Self(posthaste_observe::Collector::new(database, EVERY, WITHIN))
+        Self(posthaste_observe::Collector::new(database, MIN_READ_INTERVAL, READ_TIMEOUT))
     }
 
     /// Returns the metrics of the database. They are a few seconds old, or older if reading takes
@@ -55,7 +55,7 @@ impl Collector {
 
     /// Returns the metrics as text for Prometheus.
     pub(crate) async fn text(&self) -> anyhow::Result<String> {
-        Ok(exposition::text(&self.metrics().await?))
+        Ok(exposition::prometheus_text(&self.metrics().await?))
     }
 }
 
@@ -65,7 +65,7 @@ impl Source for Database {
 
     async fn read(&self) -> Result<Self::Output, String> {
         let read = self.metrics().await;
-        read.map(Arc::new).map_err(|error| failure::line(&error))
+        read.map(Arc::new).map_err(|error| failure::error_line(&error))
     }
 
     fn timeout_error(&self, _within: Duration) -> String {
@@ -76,15 +76,15 @@ impl Source for Database {
 impl Database {
     async fn metrics(&self) -> anyhow::Result<Vec<Metric>> {
         let mut state = self.state.lock().await;
-        let client = state.connection.take().await?;
+        let client = state.connection.take_or_connect().await?;
         let begun = Instant::now();
-        let snapshot = cached_connection::bounded(&client, async {
+        let snapshot = cached_connection::read_bounded(&client, async {
             let mut snapshot = Snapshot::read(&client).await?;
             snapshot.read_syncs(&client).await?;
             Ok(snapshot)
         });
         let snapshot = snapshot.await?;
-        state.connection.keep(client);
+        state.connection.put_back(client);
         let mut watched = snapshot.clone();
         watched.leave_out_tags(&self.asked.exempt);
         let found = findings(&watched, &self.thresholds);

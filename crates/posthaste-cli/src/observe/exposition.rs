@@ -11,16 +11,16 @@ use posthaste::Counter;
 use posthaste_observe::Snapshot;
 use posthaste_relay::Failure;
 
-use super::labels::{Asked, Labels, holder_kind};
+use super::labels::{ExtraLabels, Labels, holder_kind};
 pub(super) use alerts::alerts;
 
 /// Bounds of histograms in seconds, from a millisecond to a quarter of an hour.
-pub(super) const SECONDS: [f64; 14] = [
+pub(super) const HISTOGRAM_BOUNDS: [f64; 14] = [
     0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0,
 ];
 
 /// Returns the number of present jobs by state.
-fn states(of: &Counter) -> [(&'static str, i64); 11] {
+fn counts_by_state(of: &Counter) -> [(&'static str, i64); 11] {
     [
         ("available", of.available),
         ("blocked", of.blocked),
@@ -37,7 +37,7 @@ fn states(of: &Counter) -> [(&'static str, i64); 11] {
 }
 
 /// Returns the number of jobs that ended since the installation, by outcome.
-fn outcomes(of: &Counter) -> [(&'static str, i64); 5] {
+fn counts_by_outcome(of: &Counter) -> [(&'static str, i64); 5] {
     [
         ("completed", of.completed_total),
         ("dead", of.dead_total),
@@ -79,9 +79,9 @@ impl Metric {
 
 /// Metrics in the order of exposition.
 #[derive(Default)]
-struct All(Vec<Metric>);
+struct MetricList(Vec<Metric>);
 
-impl All {
+impl MetricList {
     fn metric(
         &mut self,
         name: &'static str,
@@ -99,7 +99,7 @@ impl All {
 }
 
 /// Formats metrics for Prometheus.
-pub(super) fn text(metrics: &[Metric]) -> String {
+pub(super) fn prometheus_text(metrics: &[Metric]) -> String {
     let mut text = String::new();
     for Metric {
         name,
@@ -113,7 +113,7 @@ pub(super) fn text(metrics: &[Metric]) -> String {
         for (labels, value) in series {
             let labels: Vec<String> = labels
                 .iter()
-                .map(|(label, value)| format!("{label}=\"{}\"", escaped(value)))
+                .map(|(label, value)| format!("{label}=\"{}\"", escape_label(value)))
                 .collect();
             let _ = match labels.is_empty() {
                 true => writeln!(text, "{name} {value}"),
@@ -124,7 +124,7 @@ pub(super) fn text(metrics: &[Metric]) -> String {
     text
 }
 
-fn escaped(value: &str) -> String {
+fn escape_label(value: &str) -> String {
     value
         .replace('\\', "\\\\")
         .replace('"', "\\\"")
@@ -136,32 +136,32 @@ pub(super) fn metrics(
     snapshot: &Snapshot,
     unworked: &BTreeSet<&str>,
     labels: &mut Labels,
-    asked: &Asked,
+    asked: &ExtraLabels,
 ) -> Vec<Metric> {
-    let mut all = All::default();
-    jobs(&mut all, snapshot, labels);
-    asked_for(&mut all, snapshot, labels, asked);
-    waits(&mut all, snapshot, unworked, labels);
-    relays(&mut all, snapshot, labels);
-    syncs(&mut all, snapshot, labels);
-    captures::captures(&mut all, snapshot, labels);
-    store(&mut all, snapshot);
-    ended(&mut all, snapshot);
+    let mut all = MetricList::default();
+    add_jobs(&mut all, snapshot, labels);
+    add_extra_labels(&mut all, snapshot, labels, asked);
+    add_waits(&mut all, snapshot, unworked, labels);
+    add_relays(&mut all, snapshot, labels);
+    add_syncs(&mut all, snapshot, labels);
+    captures::add_captures(&mut all, snapshot, labels);
+    add_store(&mut all, snapshot);
+    add_ended_sessions(&mut all, snapshot);
     all.0
 }
 
-fn jobs(all: &mut All, snapshot: &Snapshot, labels: &mut Labels) {
+fn add_jobs(all: &mut MetricList, snapshot: &Snapshot, labels: &mut Labels) {
     let (mut now, mut finished) = (Series::new(), Series::new());
     let (mut failed, mut again) = (Series::new(), Series::new());
     for counter in &snapshot.counters.jobs {
         let queue = labels.queue(&counter.queue);
-        let name = labels.of("name", &queue, &counter.name);
-        for (state, jobs) in states(counter) {
+        let name = labels.value("name", &queue, &counter.name);
+        for (state, jobs) in counts_by_state(counter) {
             let key = vec![("queue", queue.clone()), ("state", state.to_owned())];
             *now.entry(key).or_default() += jobs as f64;
         }
         let named = [("queue", queue), ("name", name)];
-        for (outcome, jobs) in outcomes(counter) {
+        for (outcome, jobs) in counts_by_outcome(counter) {
             let mut key = named.to_vec();
             key.push(("outcome", outcome.to_owned()));
             *finished.entry(key).or_default() += jobs as f64;
@@ -180,12 +180,12 @@ fn jobs(all: &mut All, snapshot: &Snapshot, labels: &mut Labels) {
 }
 
 /// Adds the metrics that are requested for single queues.
-fn asked_for(all: &mut All, snapshot: &Snapshot, labels: &mut Labels, asked: &Asked) {
+fn add_extra_labels(all: &mut MetricList, snapshot: &Snapshot, labels: &mut Labels, asked: &ExtraLabels) {
     let (mut tags, mut priorities) = (Series::new(), Series::new());
     for counter in &snapshot.counters.jobs {
         let queue = labels.queue(&counter.queue);
         let add = |series: &mut Series, kind: &'static str, value: String| {
-            for (state, jobs) in states(counter) {
+            for (state, jobs) in counts_by_state(counter) {
                 let key = [
                     ("queue", queue.clone()),
                     (kind, value.clone()),
@@ -195,12 +195,12 @@ fn asked_for(all: &mut All, snapshot: &Snapshot, labels: &mut Labels, asked: &As
             }
         };
         if asked.tags_of.contains(&counter.queue) {
-            let tag = labels.of("tag", &counter.queue, &counter.tag);
+            let tag = labels.value("tag", &counter.queue, &counter.tag);
             add(&mut tags, "tag", tag);
         }
         if asked.priorities_of.contains(&counter.queue) {
             let priority = counter.priority.to_string();
-            let priority = labels.of("priority", &counter.queue, &priority);
+            let priority = labels.value("priority", &counter.queue, &priority);
             add(&mut priorities, "priority", priority);
         }
     }
@@ -214,7 +214,7 @@ fn asked_for(all: &mut All, snapshot: &Snapshot, labels: &mut Labels, asked: &As
     }
 }
 
-fn waits(all: &mut All, snapshot: &Snapshot, unworked: &BTreeSet<&str>, labels: &mut Labels) {
+fn add_waits(all: &mut MetricList, snapshot: &Snapshot, unworked: &BTreeSet<&str>, labels: &mut Labels) {
     let (mut ages, mut unserved) = (Series::new(), Series::new());
     let mut paused = Series::new();
     // A queue without waiting jobs has an age too: otherwise an alert would not end.
@@ -244,7 +244,7 @@ fn waits(all: &mut All, snapshot: &Snapshot, unworked: &BTreeSet<&str>, labels: 
     all.metric("posthaste_queue_paused", "gauge", help, &paused);
 }
 
-fn relays(all: &mut All, snapshot: &Snapshot, labels: &mut Labels) {
+fn add_relays(all: &mut MetricList, snapshot: &Snapshot, labels: &mut Labels) {
     let (mut lag, mut up) = (Series::new(), Series::new());
     let (mut accepted, mut failures) = (Series::new(), Series::new());
     let waited = |queue: &str| {
@@ -295,11 +295,11 @@ fn relays(all: &mut All, snapshot: &Snapshot, labels: &mut Labels) {
     all.metric("posthaste_relay_failures_total", "counter", help, &failures);
 }
 
-fn syncs(all: &mut All, snapshot: &Snapshot, labels: &mut Labels) {
+fn add_syncs(all: &mut MetricList, snapshot: &Snapshot, labels: &mut Labels) {
     let (mut lag, mut due) = (Series::new(), Series::new());
     let (mut failing, mut given_up) = (Series::new(), Series::new());
     for sync in &snapshot.syncs {
-        let key = vec![("sync", labels.of("sync", "", &sync.name))];
+        let key = vec![("sync", labels.value("sync", "", &sync.name))];
         lag.insert(key.clone(), sync.lag_seconds().unwrap_or(0.0));
         due.insert(key.clone(), sync.due as f64);
         failing.insert(key.clone(), sync.failing_seconds().unwrap_or(0.0));
@@ -315,7 +315,7 @@ fn syncs(all: &mut All, snapshot: &Snapshot, labels: &mut Labels) {
     all.metric("posthaste_sync_given_up", "gauge", help, &given_up);
 }
 
-fn store(all: &mut All, snapshot: &Snapshot) {
+fn add_store(all: &mut MetricList, snapshot: &Snapshot) {
     let segments = &snapshot.segments;
     let state = |state: &str| vec![("state", state.to_owned())];
     let series = Series::from([
@@ -354,7 +354,7 @@ fn store(all: &mut All, snapshot: &Snapshot) {
 }
 
 /// Adds the sessions that txwatch ended in the last hour.
-fn ended(all: &mut All, snapshot: &Snapshot) {
+fn add_ended_sessions(all: &mut MetricList, snapshot: &Snapshot) {
     let key = |action: &str, result: &str| {
         vec![("action", action.to_owned()), ("result", result.to_owned())]
     };
@@ -382,11 +382,11 @@ mod tests {
 
     #[test]
     fn labels_escape_any_name() {
-        let mut all = All::default();
+        let mut all = MetricList::default();
         let series = Series::from([(vec![("name", "a\"b\\c\nd".to_owned())], 1.5)]);
         all.metric("m", "gauge", "Help.", &series);
         assert_eq!(
-            text(&all.0),
+            prometheus_text(&all.0),
             "# HELP m Help.\n# TYPE m gauge\nm{name=\"a\\\"b\\\\c\\nd\"} 1.5\n"
         );
     }

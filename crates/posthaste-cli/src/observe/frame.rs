@@ -10,16 +10,16 @@ use serde::Serialize;
 
 use super::labels::holder_kind;
 use crate::terminal::escape_name;
-use crate::thresholds::urgent;
+use crate::thresholds::urgent_lines;
 
 /// Totals of completed jobs by queue. `at` is a time in seconds from an arbitrary start.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Completed {
+pub(crate) struct CompletedTotals {
     pub(crate) at: f64,
     pub(crate) queues: BTreeMap<String, i64>,
 }
 
-impl Completed {
+impl CompletedTotals {
     pub(crate) fn new(snapshot: &Snapshot, at: f64) -> Self {
         let mut queues = BTreeMap::new();
         for of in &snapshot.counters.jobs {
@@ -67,16 +67,16 @@ pub(crate) struct TransportRow {
 
 /// A holder of rows that VACUUM cannot remove. The oldest one is first.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct Pin {
+pub(crate) struct HolderRow {
     pub(crate) holder: String,
     pub(crate) transactions: i64,
     pub(crate) seconds: Option<f64>,
 }
 
 /// The maximum number of findings above the queues.
-const FINDINGS: usize = 5;
+const MAX_FINDINGS: usize = 5;
 /// The width of a queue's name in columns.
-const NAME: usize = 24;
+const NAME_COLUMNS: usize = 24;
 
 /// The content of the screen.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -85,7 +85,7 @@ pub(crate) struct Frame {
     pub(crate) findings: Vec<posthaste_observe::Finding>,
     pub(crate) queues: Vec<QueueRow>,
     pub(crate) carried: Vec<TransportRow>,
-    pub(crate) horizon: Vec<Pin>,
+    pub(crate) horizon: Vec<HolderRow>,
     pub(crate) segments_sealed: i64,
 }
 
@@ -93,8 +93,8 @@ impl Frame {
     /// Makes the frame of a snapshot, with rates since `then`.
     pub(crate) fn new(
         snapshot: &Snapshot,
-        now: &Completed,
-        then: Option<&Completed>,
+        now: &CompletedTotals,
+        then: Option<&CompletedTotals>,
         thresholds: &Thresholds,
     ) -> Self {
         let unworked = snapshot.queues_without_worker(thresholds);
@@ -147,26 +147,26 @@ impl Frame {
             lag_seconds: sync.lag_seconds(),
         });
         let carried = relays.chain(syncs).collect();
-        let mut kinds = BTreeMap::<&str, Pin>::new();
+        let mut kinds = BTreeMap::<&str, HolderRow>::new();
         for holder in snapshot.holders.iter().filter(|one| !one.is_by_slot) {
             let Some(transactions) = holder.transactions else {
                 continue;
             };
             let kind = holder_kind(holder.kind);
-            let pin = kinds.entry(kind).or_insert_with(|| Pin {
+            let row = kinds.entry(kind).or_insert_with(|| HolderRow {
                 holder: kind.to_owned(),
                 transactions,
                 seconds: None,
             });
-            pin.transactions = pin.transactions.max(transactions);
-            pin.seconds = pin
+            row.transactions = row.transactions.max(transactions);
+            row.seconds = row
                 .seconds
                 .into_iter()
                 .chain(holder.seconds)
                 .reduce(f64::max);
         }
-        let mut horizon: Vec<Pin> = kinds.into_values().collect();
-        horizon.sort_by_key(|pin| std::cmp::Reverse(pin.transactions));
+        let mut horizon: Vec<HolderRow> = kinds.into_values().collect();
+        horizon.sort_by_key(|row| std::cmp::Reverse(row.transactions));
         let mut queues: Vec<QueueRow> = queues.into_values().collect();
         // The latest queue is first; of equally late queues the longer one.
         queues.sort_by(|one, other| {
@@ -200,11 +200,11 @@ impl Frame {
             sum(|line| line.running),
             sum(|line| line.scheduled),
             sum(|line| line.retrying),
-            rate(self.completed_a_second)
+            rate_text(self.completed_a_second)
         );
         let mut lines = vec![Line::from(escape_name(title)), Line::from(sums)];
         let urgent = urgent(&self.findings);
-        let shown = urgent.iter().take(FINDINGS.min(rows / 6));
+        let shown = urgent.iter().take(MAX_FINDINGS.min(rows / 6));
         lines.extend(shown.map(|line| finding_line(line)));
         let mut below: Vec<String> = Vec::new();
         for one in &self.carried {
@@ -221,13 +221,13 @@ impl Frame {
             ));
         }
         // Holders that began just now are normal.
-        let pins = self.horizon.iter().filter(|pin| !pin.is_new());
-        let pins: Vec<String> = pins.map(Pin::text).collect();
+        let pins = self.horizon.iter().filter(|row| !row.is_new());
+        let pins: Vec<String> = pins.map(HolderRow::text).collect();
         if !pins.is_empty() {
             below.push(format!("VACUUM waits for: {}", pins.join("; ")));
         }
         lines.push(Line::default());
-        lines.push(Line::from(head()).reversed());
+        lines.push(Line::from(header_text()).reversed());
         // At least two rows remain, for the latest queue and the count of the others.
         let taken = lines.len() + below.len() + usize::from(!below.is_empty());
         let room = rows.saturating_sub(taken).max(2);
@@ -259,7 +259,7 @@ fn finding_line(text: &str) -> Line<'static> {
     }
 }
 
-fn head() -> String {
+fn header_text() -> String {
     format!(
         "{:NAME$}  {:>8}  {:>9}  {:>10}  {:>8}  {:>9}  {:>8}  {:>7}  {:>7}",
         "queue",
@@ -288,7 +288,7 @@ impl QueueRow {
         let chosen = if is_chosen { "> " } else { "" };
         let mut line = Line::from(format!("{chosen}{}", escape_name(&self.queue)));
         // A character may be two columns wide.
-        let blank = NAME.saturating_sub(line.width());
+        let blank = NAME_COLUMNS.saturating_sub(line.width());
         line.push_span(format!(
             "{:blank$}  {late:>8}  {rate:>9}  {:>10}  {:>8}  {:>9}  {:>8}  {:>7}  {:>7}{mark}",
             "",
@@ -306,7 +306,7 @@ impl QueueRow {
     }
 }
 
-impl Pin {
+impl HolderRow {
     fn is_new(&self) -> bool {
         self.seconds.is_some_and(|seconds| seconds < 1.0)
     }
@@ -321,7 +321,7 @@ impl Pin {
     }
 }
 
-fn rate(jobs: Option<f64>) -> String {
+fn rate_text(jobs: Option<f64>) -> String {
     jobs.map_or("-".to_owned(), |jobs| format!("{jobs:.1}"))
 }
 

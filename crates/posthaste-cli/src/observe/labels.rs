@@ -5,15 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use posthaste::HolderKind;
 
 /// The maximum number of queues with a separate label.
-const QUEUES: usize = 200;
+const MAX_QUEUES: usize = 200;
 /// The maximum number of names, tags or priorities of a queue with a separate label.
-const OF_A_QUEUE: usize = 100;
+const MAX_VALUES_PER_QUEUE: usize = 100;
 /// The label of all others.
-const OTHER: &str = "other";
+const OTHER_LABEL: &str = "other";
 
 /// Options for additional labels.
 #[derive(Clone, Debug, Default, clap::Args)]
-pub(crate) struct Asked {
+pub(crate) struct ExtraLabels {
     /// Also count jobs of this queue by tag (repeatable)
     #[arg(long = "tags-of", value_name = "QUEUE")]
     pub(crate) tags_of: Vec<String>,
@@ -39,18 +39,18 @@ pub(crate) struct Labels {
 impl Labels {
     /// Returns the label of a queue.
     pub(crate) fn queue(&mut self, queue: &str) -> String {
-        admit(&mut self.queues, QUEUES, queue)
+        admit_label(&mut self.queues, MAX_QUEUES, queue)
     }
 
     /// Returns the label of a value of a queue, such as a `name`.
-    pub(crate) fn of(&mut self, kind: &'static str, queue: &str, value: &str) -> String {
+    pub(crate) fn value(&mut self, kind: &'static str, queue: &str, value: &str) -> String {
         let known = self.others.entry((kind, queue.to_owned())).or_default();
-        admit(known, OF_A_QUEUE, value)
+        admit_label(known, MAX_VALUES_PER_QUEUE, value)
     }
 
     /// Records that a queue has a relay to this destination.
     pub(crate) fn has_relay(&mut self, queue: &str, destination: &str) {
-        if self.relays.len() < QUEUES {
+        if self.relays.len() < MAX_QUEUES {
             self.relays
                 .insert((queue.to_owned(), destination.to_owned()));
         }
@@ -62,12 +62,12 @@ impl Labels {
     }
 }
 
-fn admit(known: &mut BTreeSet<String>, most: usize, value: &str) -> String {
+fn admit_label(known: &mut BTreeSet<String>, most: usize, value: &str) -> String {
     if known.contains(value) {
         return value.to_owned();
     }
     if known.len() >= most {
-        return OTHER.to_owned();
+        return OTHER_LABEL.to_owned();
     }
     known.insert(value.to_owned());
     value.to_owned()
@@ -91,16 +91,16 @@ mod tests {
     fn job_names_after_the_first_hundred_of_a_queue_share_one_label() {
         let mut labels = Labels::default();
         let all: Vec<String> = (0..150)
-            .map(|n| labels.of("name", "mail", &format!("n{n}")))
+            .map(|n| labels.value("name", "mail", &format!("n{n}")))
             .collect();
         assert_eq!(all[99], "n99");
-        assert_eq!(all[100], OTHER);
-        assert_eq!(labels.of("name", "mail", "n7"), "n7");
-        assert_eq!(labels.of("name", "other queue", "n149"), "n149");
-        for n in 0..QUEUES {
+        assert_eq!(all[100], OTHER_LABEL);
+        assert_eq!(labels.value("name", "mail", "n7"), "n7");
+        assert_eq!(labels.value("name", "other queue", "n149"), "n149");
+        for n in 0..MAX_QUEUES {
             labels.queue(&format!("q{n}"));
         }
-        assert_eq!(labels.queue("one more"), OTHER);
+        assert_eq!(labels.queue("one more"), OTHER_LABEL);
         assert_eq!(labels.queue("q0"), "q0");
     }
 }

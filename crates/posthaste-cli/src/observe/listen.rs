@@ -25,16 +25,16 @@ use crate::serve::serve;
 use crate::terminal::Terminal;
 
 /// The content type that Prometheus expects.
-const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
+const PROMETHEUS_CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// A process is not ready after the database has not answered, or the process has reported no
 /// status, for this long.
-const PATIENCE: Duration = Duration::from_secs(10);
+const MAX_SILENCE: Duration = Duration::from_secs(10);
 /// Time between two status reports of a process.
-const TELLS: Duration = Duration::from_millis(500);
+const REPORT_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The option for the server of metrics and health.
 #[derive(Clone, Copy, Debug, clap::Args)]
-pub(crate) struct Listen {
+pub(crate) struct ListenOptions {
     /// Serve /metrics for Prometheus, and /live and /ready, at this address, such as 127.0.0.1:9187
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
@@ -42,9 +42,9 @@ pub(crate) struct Listen {
 
 /// The HTTP server and the status of the process.
 #[derive(Clone)]
-pub(crate) struct Served(Arc<ServedState>);
+pub(crate) struct MetricsServer(Arc<MetricsServerState>);
 
-struct ServedState {
+struct MetricsServerState {
     recorder: Recorder,
     collector: Option<Collector>,
     health: Mutex<Health>,
@@ -63,16 +63,16 @@ struct Health {
 impl Health {
     /// Returns why the process is not ready, `None` if it is ready. A process that stopped
     /// reporting counts as stuck.
-    fn trouble(self) -> Option<String> {
-        if self.at.elapsed() > PATIENCE {
+    fn not_ready_reason(self) -> Option<String> {
+        if self.at.elapsed() > MAX_SILENCE {
             return Some("the process does not respond".to_owned());
         }
-        let silent = || (self.unanswered_for > PATIENCE).then_some("the database does not answer");
+        let silent = || (self.unanswered_for > MAX_SILENCE).then_some("the database does not answer");
         self.refused.or_else(|| silent().map(str::to_owned))
     }
 }
 
-impl Listen {
+impl ListenOptions {
     pub(crate) fn at(address: SocketAddr) -> Self {
         let listen = Some(address);
         Self { listen }
@@ -84,7 +84,7 @@ impl Listen {
         self,
         collector: Option<Collector>,
         terminal: &Terminal,
-    ) -> anyhow::Result<Option<Served>> {
+    ) -> anyhow::Result<Option<MetricsServer>> {
         if let Some(collector) = &collector {
             otlp::observe(collector.clone());
         }
@@ -94,7 +94,7 @@ impl Listen {
         };
         let listener = TcpListener::bind(address).await;
         let listener = listener.map_err(|error| {
-            anyhow::anyhow!("cannot listen at {address}: {}", failure::reason(&error))
+            anyhow::anyhow!("cannot listen at {address}: {}", failure::io_error_text(&error))
         })?;
         let address = listener.local_addr().context("listening")?;
         let health = Health {
@@ -102,7 +102,7 @@ impl Listen {
             unanswered_for: Duration::ZERO,
             refused: None,
         };
-        let served = Served(Arc::new(ServedState {
+        let served = MetricsServer(Arc::new(MetricsServerState {
             recorder: Recorder::install()?,
             collector,
             health: Mutex::new(health),
@@ -119,41 +119,41 @@ impl Listen {
         tokio::spawn(serve(listener, router, None));
         let metrics = format!("http://{address}/metrics");
         let text = format!("metrics at {metrics}");
-        terminal.event("listening", &text, &json!({ "url": metrics }))?;
+        terminal.report_event("listening", &text, &json!({ "url": metrics }))?;
         Ok(Some(served))
     }
 }
 
-impl Served {
+impl MetricsServer {
     /// Reports the status of the process. It must be called repeatedly.
-    pub(crate) fn say(&self, unanswered_for: Duration, refused: Option<String>) {
+    pub(crate) fn report_status(&self, unanswered_for: Duration, refused: Option<String>) {
         let mut health = self.0.health.lock();
         *health = Health {
             at: Instant::now(),
             unanswered_for,
             refused,
         };
-        self.0.recorder.tidy();
+        self.0.recorder.aggregate();
     }
 
     /// Reports healthy periodically, for a process that only waits for others.
     pub(crate) async fn report_healthy_forever(&self) {
         loop {
-            self.say(Duration::ZERO, None);
-            tokio::time::sleep(TELLS).await;
+            self.report_status(Duration::ZERO, None);
+            tokio::time::sleep(REPORT_INTERVAL).await;
         }
     }
 
     /// Returns the interval at which a process reports its status.
-    pub(crate) fn ticks() -> tokio::time::Interval {
-        tokio::time::interval(TELLS)
+    pub(crate) fn report_interval() -> tokio::time::Interval {
+        tokio::time::interval(REPORT_INTERVAL)
     }
 
     fn health(&self) -> Health {
         self.0.health.lock().clone()
     }
 
-    async fn of_the_database(&self, collector: &Collector) -> String {
+    async fn database_metrics_text(&self, collector: &Collector) -> String {
         let (text, is_up) = match collector.text().await {
             Ok(text) => {
                 self.0.failures.store(0, Ordering::Relaxed);
@@ -168,7 +168,7 @@ impl Served {
                 (String::new(), false)
             }
         };
-        text + &exposition::text(&[Metric::database_up(is_up)])
+        text + &exposition::prometheus_text(&[Metric::database_up(is_up)])
     }
 }
 
@@ -185,16 +185,16 @@ async fn refuse_rebound_names(request: Request, next: Next) -> Response {
     }
 }
 
-async fn metrics(State(served): State<Served>) -> Response {
+async fn metrics(State(served): State<MetricsServer>) -> Response {
     let mut text = served.0.recorder.text();
     if let Some(collector) = &served.0.collector {
-        text.push_str(&served.of_the_database(collector).await);
+        text.push_str(&served.database_metrics_text(collector).await);
     }
-    ([(header::CONTENT_TYPE, TEXT)], text).into_response()
+    ([(header::CONTENT_TYPE, PROMETHEUS_CONTENT_TYPE)], text).into_response()
 }
 
-async fn ready(State(served): State<Served>) -> (StatusCode, String) {
-    if let Some(trouble) = served.health().trouble() {
+async fn ready(State(served): State<MetricsServer>) -> (StatusCode, String) {
+    if let Some(trouble) = served.health().not_ready_reason() {
         return (StatusCode::SERVICE_UNAVAILABLE, format!("{trouble}\n"));
     }
     match &served.0.collector {
@@ -219,7 +219,7 @@ mod tests {
             unanswered_for: Duration::from_secs(owes),
             refused: None,
         };
-        let trouble = |ago, owes| health(ago, owes).trouble();
+        let trouble = |ago, owes| health(ago, owes).not_ready_reason();
         assert_eq!(trouble(0, 9), None);
         let silent = Some("the database does not answer".to_owned());
         assert_eq!(trouble(0, 11), silent);
@@ -230,6 +230,6 @@ mod tests {
             refused: refused.clone(),
             ..health(0, 0)
         };
-        assert_eq!(waiting.trouble(), refused);
+        assert_eq!(waiting.not_ready_reason(), refused);
     }
 }

@@ -27,19 +27,19 @@ use tracing_subscriber::registry::LookupSpan;
 
 use meters::Meters;
 pub(crate) use meters::observe;
-use post::Post;
-use spans::Runs;
+use post::CollectorClient;
+use spans::RunSpanExporter;
 
 /// Variables that name a collector.
-const ENDPOINTS: [&str; 3] = [
+const ENDPOINT_VARIABLES: [&str; 3] = [
     "OTEL_EXPORTER_OTLP_ENDPOINT",
     "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
     "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT",
 ];
 /// How long an ending process waits for the last export of spans, and for that of metrics.
-const LAST: Duration = Duration::from_secs(2);
+const FINAL_EXPORT_TIMEOUT: Duration = Duration::from_secs(2);
 /// The maximum number of series of a metric; labels are bounded separately.
-const SERIES: usize = 50_000;
+const MAX_SERIES_PER_METRIC: usize = 50_000;
 /// Set if metrics are exported.
 static IS_ON: OnceLock<()> = OnceLock::new();
 /// The instrumentation scope of spans and metrics.
@@ -52,42 +52,42 @@ pub(crate) struct Otlp {
 }
 
 /// Returns an environment variable, `None` if it is empty.
-fn variable(name: &str) -> Option<String> {
+fn env_unless_empty(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
 /// Whether attributes and metrics have the names of OpenTelemetry's messaging conventions, which
 /// are in development.
 fn has_messaging_names() -> bool {
-    let chosen = variable("OTEL_SEMCONV_STABILITY_OPT_IN").unwrap_or_default();
+    let chosen = env_unless_empty("OTEL_SEMCONV_STABILITY_OPT_IN").unwrap_or_default();
     chosen.split(',').any(|one| one.trim() == "messaging")
 }
 
 impl Otlp {
     /// Starts to export on this runtime, if a collector is configured.
     pub(crate) fn start(runtime: &Handle) -> anyhow::Result<Option<Self>> {
-        let is_named = ENDPOINTS.iter().any(|name| variable(name).is_some());
-        let is_disabled = variable("OTEL_SDK_DISABLED").is_some_and(|value| value == "true");
+        let is_named = ENDPOINT_VARIABLES.iter().any(|name| env_unless_empty(name).is_some());
+        let is_disabled = env_unless_empty("OTEL_SDK_DISABLED").is_some_and(|value| value == "true");
         if !is_named || is_disabled {
             return Ok(None);
         }
-        match variable("OTEL_EXPORTER_OTLP_PROTOCOL").as_deref() {
+        match env_unless_empty("OTEL_EXPORTER_OTLP_PROTOCOL").as_deref() {
             None | Some("http/protobuf") => {}
             Some(other) => bail!(
                 "OTEL_EXPORTER_OTLP_PROTOCOL is {other}: this program supports http/protobuf only"
             ),
         }
-        let post = Post::new(runtime.clone())?;
+        let post = CollectorClient::new(runtime.clone())?;
         let wrong = "the environment's OTEL_EXPORTER_OTLP_… cannot be used";
         let spans = SpanExporter::builder().with_http();
         let spans = spans.with_http_client(post.clone());
-        let spans = Runs::to(spans.build().context(wrong)?, has_messaging_names());
+        let spans = RunSpanExporter::new(spans.build().context(wrong)?, has_messaging_names());
         let metrics = MetricExporter::builder().with_http();
         let metrics = metrics.with_http_client(post);
         let reader = PeriodicReader::builder(metrics.build().context(wrong)?).build();
         let most = |_: &_| {
             Stream::builder()
-                .with_cardinality_limit(SERIES)
+                .with_cardinality_limit(MAX_SERIES_PER_METRIC)
                 .build()
                 .ok()
         };
@@ -115,7 +115,7 @@ impl Otlp {
                 .iter()
                 .any(|one| seen.target().starts_with(one));
             let is_kept = match seen.is_span() {
-                true => spans::NAMES.contains(&seen.name()),
+                true => spans::SPAN_NAMES.contains(&seen.name()),
                 false => seen.target() == "posthaste::consumer::ticket",
             };
             is_ours && is_kept
@@ -131,8 +131,8 @@ impl Otlp {
     /// Exports the remaining data, and drops it if the collector does not answer in time.
     pub(crate) fn end(self) {
         // The failure is logged already.
-        let _ = self.spans.shutdown_with_timeout(LAST);
-        let _ = self.metrics.shutdown_with_timeout(LAST);
+        let _ = self.spans.shutdown_with_timeout(FINAL_EXPORT_TIMEOUT);
+        let _ = self.metrics.shutdown_with_timeout(FINAL_EXPORT_TIMEOUT);
     }
 }
 
@@ -144,8 +144,8 @@ pub(crate) fn meters() -> Option<Meters> {
 /// Describes this process. Environment variables may add attributes and replace them.
 fn resource() -> Resource {
     let version = KeyValue::new("service.version", env!("CARGO_PKG_VERSION"));
-    let named = variable("OTEL_RESOURCE_ATTRIBUTES").unwrap_or_default();
-    let is_named = variable("OTEL_SERVICE_NAME").is_some() || named.contains("service.name=");
+    let named = env_unless_empty("OTEL_RESOURCE_ATTRIBUTES").unwrap_or_default();
+    let is_named = env_unless_empty("OTEL_SERVICE_NAME").is_some() || named.contains("service.name=");
     let resource = Resource::builder().with_attribute(version);
     match is_named {
         true => resource.build(),

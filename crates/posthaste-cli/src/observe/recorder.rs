@@ -8,10 +8,10 @@ use metrics::{
 };
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 
-use super::exposition::SECONDS;
+use super::exposition::HISTOGRAM_BOUNDS;
 use super::otlp;
 
-const HISTOGRAMS: [(&str, &str); 2] = [
+const HISTOGRAM_BUCKETS: [(&str, &str); 2] = [
     (
         posthaste::metrics::WAIT_SECONDS,
         "How long jobs waited from when they were due and committed until their run began.",
@@ -29,13 +29,13 @@ pub(super) fn install_for_a_collector_alone() -> anyhow::Result<()> {
     };
     metrics::set_global_recorder(meters)
         .ok()
-        .context("metrics are recorded already")
+        .context("this process already has a metrics recorder")
 }
 
 /// Two recorders of the same metrics.
-struct Both<A, B>(A, B);
+struct TeeRecorder<A, B>(A, B);
 
-impl<A: metrics::Recorder, B: metrics::Recorder> metrics::Recorder for Both<A, B> {
+impl<A: metrics::Recorder, B: metrics::Recorder> metrics::Recorder for TeeRecorder<A, B> {
     fn describe_counter(&self, key: KeyName, unit: Option<Unit>, help: SharedString) {
         self.0.describe_counter(key.clone(), unit, help.clone());
         self.1.describe_counter(key, unit, help);
@@ -52,7 +52,7 @@ impl<A: metrics::Recorder, B: metrics::Recorder> metrics::Recorder for Both<A, B
     }
 
     fn register_counter(&self, key: &Key, of: &Metadata<'_>) -> Counter {
-        let both = Both(
+        let both = TeeRecorder(
             self.0.register_counter(key, of),
             self.1.register_counter(key, of),
         );
@@ -65,7 +65,7 @@ impl<A: metrics::Recorder, B: metrics::Recorder> metrics::Recorder for Both<A, B
     }
 
     fn register_histogram(&self, key: &Key, of: &Metadata<'_>) -> Histogram {
-        let both = Both(
+        let both = TeeRecorder(
             self.0.register_histogram(key, of),
             self.1.register_histogram(key, of),
         );
@@ -73,7 +73,7 @@ impl<A: metrics::Recorder, B: metrics::Recorder> metrics::Recorder for Both<A, B
     }
 }
 
-impl CounterFn for Both<Counter, Counter> {
+impl CounterFn for TeeRecorder<Counter, Counter> {
     fn increment(&self, value: u64) {
         self.0.increment(value);
         self.1.increment(value);
@@ -85,7 +85,7 @@ impl CounterFn for Both<Counter, Counter> {
     }
 }
 
-impl HistogramFn for Both<Histogram, Histogram> {
+impl HistogramFn for TeeRecorder<Histogram, Histogram> {
     fn record(&self, value: f64) {
         self.0.record(value);
         self.1.record(value);
@@ -100,18 +100,18 @@ impl Recorder {
     /// Installs the recorder of this process. Fails if one is installed.
     pub(crate) fn install() -> anyhow::Result<Self> {
         let mut builder = PrometheusBuilder::new();
-        for (name, _) in HISTOGRAMS {
-            builder = builder.set_buckets_for_metric(Matcher::Full(name.into()), &SECONDS)?;
+        for (name, _) in HISTOGRAM_BUCKETS {
+            builder = builder.set_buckets_for_metric(Matcher::Full(name.into()), &HISTOGRAM_BOUNDS)?;
         }
         let recorder = builder.build_recorder();
         let handle = recorder.handle();
         match otlp::meters() {
-            Some(meters) => metrics::set_global_recorder(Both(recorder, meters)).map_err(drop),
+            Some(meters) => metrics::set_global_recorder(TeeRecorder(recorder, meters)).map_err(drop),
             None => metrics::set_global_recorder(recorder).map_err(drop),
         }
         .ok()
-        .context("metrics are recorded already")?;
-        for (name, help) in HISTOGRAMS {
+        .context("this process already has a metrics recorder")?;
+        for (name, help) in HISTOGRAM_BUCKETS {
             metrics::describe_histogram!(name, help);
         }
         metrics::describe_counter!(
@@ -126,7 +126,7 @@ impl Recorder {
     }
 
     /// Aggregates recorded values. It must be called regularly.
-    pub(crate) fn tidy(&self) {
+    pub(crate) fn aggregate(&self) {
         self.0.run_upkeep();
     }
 }

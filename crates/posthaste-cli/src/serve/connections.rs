@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 /// Minimum time between two warnings about closed connections.
 const WARN_EVERY: Duration = Duration::from_secs(60);
 /// A bit of the sequence number: connections with a request stay longer than those without one.
-const HAS_ASKED: u64 = 1 << 63;
+const REQUEST_BIT: u64 = 1 << 63;
 
 /// The open connections of a server.
 pub(super) struct Connections {
@@ -102,21 +102,21 @@ pub(super) struct Slot {
 
 impl Connection {
     /// Completes when the connection must be closed.
-    pub(super) async fn closed(&self) {
+    pub(super) async fn wait_until_closed(&self) {
         self.closing.cancelled().await;
     }
 
     /// Returns a handle that records requests.
-    pub(super) fn asks(&self) -> Slot {
+    pub(super) fn request_recorder(&self) -> Slot {
         self.place.clone()
     }
 }
 
 impl Slot {
     /// Records a request.
-    pub(super) fn note(&self) {
+    pub(super) fn record_request(&self) {
         let mut state = self.connections.state();
-        let now = state.next | HAS_ASKED;
+        let now = state.next | REQUEST_BIT;
         state.next += 1;
         // A connection that is being closed is no longer in the map.
         if let Some(closing) = state.open.remove(&self.place.load(Ordering::Relaxed)) {
@@ -145,9 +145,9 @@ mod tests {
             let closed = open.iter().map(|one| one.closing.is_cancelled());
             closed.collect()
         };
-        open[0].asks().note();
-        open[1].asks().note();
-        open[0].asks().note();
+        open[0].request_recorder().record_request();
+        open[1].request_recorder().record_request();
+        open[0].request_recorder().record_request();
         let mut more = vec![all.open()];
         assert_eq!(
             closed(&open),
@@ -156,9 +156,9 @@ mod tests {
         );
         more.push(all.open());
         assert_eq!(closed(&more), [true, false], "nor has it");
-        more[1].asks().note();
+        more[1].request_recorder().record_request();
         more.push(all.open());
-        more[2].asks().note();
+        more[2].request_recorder().record_request();
         assert_eq!(closed(&open), [false, true, true], "the others asked later");
         assert_eq!(all.state().open.len(), 3);
         drop((open, more));

@@ -12,7 +12,7 @@ use tokio_postgres::types::Type;
 use crate::failure;
 
 /// Logs a step and its result.
-pub(super) fn log(decision: &Decision<'_>, outcome: &Outcome) {
+pub(super) fn log_step(decision: &Decision<'_>, outcome: &Outcome) {
     let seen = decision.seen;
     let holder = transaction_sentence(seen);
     let waited = decision.age.as_secs();
@@ -44,7 +44,7 @@ pub(super) fn log(decision: &Decision<'_>, outcome: &Outcome) {
 }
 
 /// Fails if this server is not a primary, or if the role lacks the rights for acting.
-pub(super) async fn check(client: &Client, acts: bool) -> anyhow::Result<()> {
+pub(super) async fn check_rights(client: &Client, acts: bool) -> anyhow::Result<()> {
     let row = client
         .query_typed_one(include_str!("rights.sql"), &[])
         .await?;
@@ -71,7 +71,7 @@ pub(super) async fn check(client: &Client, acts: bool) -> anyhow::Result<()> {
 }
 
 /// Acquires the lock that lets one process act at a time; it ends with the session.
-pub(super) async fn lock(client: &Client) -> anyhow::Result<()> {
+pub(super) async fn acquire_lock(client: &Client) -> anyhow::Result<()> {
     let sql = "SELECT pg_catalog.pg_try_advisory_lock(1885893482, 0)";
     let row = client.query_typed_one(sql, &[]).await?;
     ensure!(
@@ -83,7 +83,7 @@ pub(super) async fn lock(client: &Client) -> anyhow::Result<()> {
 }
 
 /// Reads the steps of earlier processes.
-pub(super) async fn past(client: &Client) -> anyhow::Result<Vec<(HolderKey, Step)>> {
+pub(super) async fn read_past_steps(client: &Client) -> anyhow::Result<Vec<(HolderKey, Step)>> {
     let rows = client.query_typed(include_str!("past.sql"), &[]).await?;
     let read = rows.iter().map(|row| {
         let step = match row.try_get("action")? {
@@ -107,14 +107,14 @@ pub(super) async fn execute_step(
     server: &Client,
     decision: &Decision<'_>,
 ) -> Outcome {
-    let number = match record(recorder, decision).await {
+    let number = match record_step(recorder, decision).await {
         Ok(number) => number,
-        Err(error) => return Outcome::Failed(line(error)),
+        Err(error) => return Outcome::Failed(error_line(error)),
     };
     let outcome = match decision.step {
         Step::Warn => Outcome::Done,
-        Step::Cancel => signal(server, decision, include_str!("cancel.sql")).await,
-        Step::Terminate => signal(server, decision, include_str!("terminate.sql")).await,
+        Step::Cancel => signal_session(server, decision, include_str!("cancel.sql")).await,
+        Step::Terminate => signal_session(server, decision, include_str!("terminate.sql")).await,
     };
     let finished = recorder
         .execute_typed(
@@ -123,17 +123,17 @@ pub(super) async fn execute_step(
         )
         .await;
     if let Err(error) = finished {
-        let error = line(error.into());
+        let error = error_line(error.into());
         tracing::warn!(error, "txwatch could not record the result of an action");
     }
     outcome
 }
 
-fn line(error: anyhow::Error) -> String {
-    failure::line(&error)
+fn error_line(error: anyhow::Error) -> String {
+    failure::error_line(&error)
 }
 
-async fn signal(server: &Client, decision: &Decision<'_>, sql: &str) -> Outcome {
+async fn signal_session(server: &Client, decision: &Decision<'_>, sql: &str) -> Outcome {
     let holder = &decision.seen.holder;
     let signalled = server
         .query_typed(
@@ -146,16 +146,16 @@ async fn signal(server: &Client, decision: &Decision<'_>, sql: &str) -> Outcome 
         )
         .await;
     match signalled {
-        Err(error) => Outcome::Refused(line(error.into())),
+        Err(error) => Outcome::Refused(error_line(error.into())),
         Ok(rows) => match rows.first().map(|row| row.try_get(0)) {
             Some(Ok(true)) => Outcome::Done,
-            Some(Err(error)) => Outcome::Refused(line(error.into())),
+            Some(Err(error)) => Outcome::Refused(error_line(error.into())),
             _ => Outcome::Gone,
         },
     }
 }
 
-async fn record(recorder: &Client, decision: &Decision<'_>) -> anyhow::Result<i64> {
+async fn record_step(recorder: &Client, decision: &Decision<'_>) -> anyhow::Result<i64> {
     let (seen, holder) = (decision.seen, &decision.seen.holder);
     let kind = match holder.kind {
         HolderKind::Prepared => "prepared",

@@ -14,7 +14,7 @@ use crate::failure;
 use crate::terminal::Terminal;
 
 /// The time limit of a read. The next pass reads the server again on a new connection.
-const WITHIN: Duration = Duration::from_secs(10);
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(super) struct Server {
     name: String,
@@ -67,10 +67,10 @@ impl Server {
                 Some(client) => client,
                 None => self.address.connect().await?,
             };
-            let reading = read(&self.name, &client).await?;
+            let reading = read_server(&self.name, &client).await?;
             anyhow::Ok((client, reading))
         };
-        let within = tokio::time::timeout(WITHIN, read).await;
+        let within = tokio::time::timeout(READ_TIMEOUT, read).await;
         let (client, reading) = within.map_err(|_| anyhow!("no answer within 10 s"))??;
         self.client = Some(client);
         self.is_failing = false;
@@ -78,8 +78,8 @@ impl Server {
     }
 
     /// Returns the error as a line, and logs it once per outage.
-    pub(super) fn failed(&mut self, error: &anyhow::Error) -> String {
-        let error = failure::line(error);
+    pub(super) fn record_failure(&mut self, error: &anyhow::Error) -> String {
+        let error = failure::error_line(error);
         let server = &*self.name;
         if !self.is_failing {
             tracing::warn!(
@@ -116,7 +116,7 @@ impl Server {
         }
         if !problems.is_empty() && !self.is_unwatched_reported {
             for problem in &problems {
-                terminal.note(problem);
+                terminal.print_remark(problem);
             }
             self.is_unwatched_reported = true;
         }
@@ -124,11 +124,11 @@ impl Server {
     }
 }
 
-async fn read(server: &str, client: &Client) -> anyhow::Result<Reading> {
+async fn read_server(server: &str, client: &Client) -> anyhow::Result<Reading> {
     let row = client
         .query_typed_one(include_str!("server.sql"), &[])
         .await?;
-    let costs = costs(client).await?;
+    let costs = read_costs(client).await?;
     let all = posthaste::__private::transactions(client).await?;
     let is_follower = row.try_get("is_follower")?;
     let has_feedback: bool = row.try_get("has_feedback")?;
@@ -165,7 +165,7 @@ async fn read(server: &str, client: &Client) -> anyhow::Result<Reading> {
 type Costs = HashMap<(Option<i32>, Option<String>), (i64, bool)>;
 
 /// Reads the locks on tables of queues and on segments, by session or prepared transaction.
-async fn costs(client: &Client) -> anyhow::Result<Costs> {
+async fn read_costs(client: &Client) -> anyhow::Result<Costs> {
     let rows = client.query_typed(include_str!("costs.sql"), &[]).await?;
     let costs: Result<Costs, tokio_postgres::Error> = rows
         .iter()

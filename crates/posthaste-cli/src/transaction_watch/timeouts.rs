@@ -74,7 +74,7 @@ impl fmt::Display for Timeouts {
 }
 
 /// Sets the timeouts for new sessions of the role.
-pub(crate) async fn apply(client: &Client, timeouts: &Timeouts) -> anyhow::Result<()> {
+pub(crate) async fn set_role_timeouts(client: &Client, timeouts: &Timeouts) -> anyhow::Result<()> {
     for one in &timeouts.settings {
         let sql = include_str!("set_timeout.sql");
         let statement = client

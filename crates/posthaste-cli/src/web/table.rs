@@ -6,22 +6,22 @@ use anyhow::{Context as _, bail};
 use posthaste_console::Network;
 use serde_json::Value;
 
-use super::Options;
-use crate::file::{self, CONSOLE, Settings};
+use super::WebOptions;
+use crate::file::{self, CONSOLE_SECTION, Settings};
 
-impl Options {
+impl WebOptions {
     /// Reads the section, `None` if the file does not have it.
-    pub(crate) fn of_file(file: &Path) -> anyhow::Result<Option<Self>> {
-        let Some(table) = file::table(file, CONSOLE)? else {
+    pub(crate) fn from_file(file: &Path) -> anyhow::Result<Option<Self>> {
+        let Some(table) = file::read_section(file, CONSOLE_SECTION)? else {
             return Ok(None);
         };
         let folder = file.parent().unwrap_or(Path::new(""));
-        let options = Self::of(table, folder).with_context(|| file.display().to_string())?;
+        let options = Self::from_table(table, folder).with_context(|| file.display().to_string())?;
         Ok(Some(options))
     }
 
     /// Reads a table; its files are relative to `folder`.
-    fn of(table: Settings, folder: &Path) -> anyhow::Result<Self> {
+    fn from_table(table: Settings, folder: &Path) -> anyhow::Result<Self> {
         let mut options = Self {
             is_of_file: true,
             ..Self::default()
@@ -29,37 +29,37 @@ impl Options {
         for (setting, value) in table {
             options
                 .set(&setting, value, folder)
-                .with_context(|| format!("{CONSOLE}: {setting}"))?;
+                .with_context(|| format!("{CONSOLE_SECTION}: {setting}"))?;
         }
         Ok(options)
     }
 
     /// Sets one option. Errors name the setting and never quote its value.
-    fn set(&mut self, setting: &str, value: Value, folder: &Path) -> anyhow::Result<()> {
+    fn set_option(&mut self, setting: &str, value: Value, folder: &Path) -> anyhow::Result<()> {
         match setting {
             "listen" => {
-                let address = text(value)?.parse().ok();
+                let address = read_text(value)?.parse().ok();
                 let address = address.context("must be an address such as 127.0.0.1:8088")?;
                 self.listen = Some(address);
             }
-            "operate" => self.operate = flag(&value)?,
-            "token_file" => self.token_file = Some(folder.join(text(value)?)),
+            "operate" => self.operate = read_flag(&value)?,
+            "token_file" => self.token_file = Some(folder.join(read_text(value)?)),
             "trust_proxy" => {
-                let all = texts(value)?.into_iter();
+                let all = read_texts(value)?.into_iter();
                 let all: Result<Vec<Network>, _> = all.map(|one| one.parse()).collect();
                 self.trust_proxy = all?;
             }
             "user_header" => {
-                let header = text(value)?.parse().ok();
+                let header = read_text(value)?.parse().ok();
                 self.user_header = Some(header.context("must be the name of a header")?);
             }
-            "operators" => self.operator = texts(value)?,
-            "tls_cert" => self.tls_cert = Some(folder.join(text(value)?)),
-            "tls_key" => self.tls_key = Some(folder.join(text(value)?)),
-            "without_tls" => self.without_tls = flag(&value)?,
-            "redact" => self.redact = texts(value)?,
-            "name" => self.name = Some(text(value)?),
-            "path_prefix" => self.path_prefix = Some(text(value)?.parse()?),
+            "operators" => self.operator = read_texts(value)?,
+            "tls_cert" => self.tls_cert = Some(folder.join(read_text(value)?)),
+            "tls_key" => self.tls_key = Some(folder.join(read_text(value)?)),
+            "without_tls" => self.without_tls = read_flag(&value)?,
+            "redact" => self.redact = read_texts(value)?,
+            "name" => self.name = Some(read_text(value)?),
+            "path_prefix" => self.path_prefix = Some(read_text(value)?.parse()?),
             _ => bail!(
                 "is not a setting; known are listen, operate, token_file, trust_proxy, \
                  user_header, operators, tls_cert, tls_key, without_tls, redact, name, path_prefix"
@@ -69,22 +69,22 @@ impl Options {
     }
 }
 
-fn text(value: Value) -> anyhow::Result<String> {
+fn read_text(value: Value) -> anyhow::Result<String> {
     match value {
         Value::String(text) => Ok(text),
         _ => bail!("must be a string"),
     }
 }
 
-fn flag(value: &Value) -> anyhow::Result<bool> {
+fn read_flag(value: &Value) -> anyhow::Result<bool> {
     value.as_bool().context("must be true or false")
 }
 
 /// Reads a string or a list of strings.
-fn texts(value: Value) -> anyhow::Result<Vec<String>> {
+fn read_texts(value: Value) -> anyhow::Result<Vec<String>> {
     match value {
-        Value::Array(all) => all.into_iter().map(text).collect(),
-        one => Ok(vec![text(one)?]),
+        Value::Array(all) => all.into_iter().map(read_text).collect(),
+        one => Ok(vec![read_text(one)?]),
     }
 }
 
@@ -94,9 +94,9 @@ mod tests {
 
     use super::*;
 
-    fn of(table: Value) -> anyhow::Result<Options> {
+    fn of(table: Value) -> anyhow::Result<WebOptions> {
         let table = table.as_object().cloned().unwrap_or_default();
-        let options = Options::of(table.into_iter().collect(), Path::new("/etc/posthaste"))?;
+        let options = WebOptions::from_table(table.into_iter().collect(), Path::new("/etc/posthaste"))?;
         options.check()?;
         Ok(options)
     }
@@ -124,12 +124,12 @@ mod tests {
             "listen": "0.0.0.0:443", "trust_proxy": "10.0.0.7", "operators": "ada",
             "tls_cert": "c.pem", "tls_key": "k.pem", "redact": "iban",
         });
-        let typed = Options {
+        let typed = WebOptions {
             listen: "0.0.0.0:80".parse().ok(),
             token_file: Some("token".into()),
             without_tls: true,
             redact: vec!["pin".to_owned()],
-            ..Options::default()
+            ..WebOptions::default()
         };
         let options = typed.or(of(table.clone()).unwrap());
         options.check().unwrap();
@@ -138,7 +138,7 @@ mod tests {
         assert!(options.tls_cert.is_none() && options.tls_key.is_none());
         assert_eq!(options.redact, ["pin", "iban"]);
         // Without options on the command line, those of the file for authentication and TLS apply.
-        let options = Options::default().or(of(table).unwrap());
+        let options = WebOptions::default().or_from_file(of(table).unwrap());
         options.check().unwrap();
         assert_eq!(options.trust_proxy.len(), 1);
         assert_eq!(options.tls_cert.unwrap(), Path::new("/etc/posthaste/c.pem"));

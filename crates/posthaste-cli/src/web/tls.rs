@@ -22,25 +22,25 @@ use crate::failure;
 pub(super) struct Certificate {
     cert: PathBuf,
     key: PathBuf,
-    last: Mutex<Last>,
+    last: Mutex<LastCertificate>,
 }
 
 #[derive(Debug)]
-struct Last {
+struct LastCertificate {
     read: Arc<CertifiedKey>,
     /// The stamps of the files when they were last read, whether or not they were valid.
-    then: Option<[Stamp; 2]>,
+    then: Option<[FileStamp; 2]>,
 }
 
 /// File metadata that changes when the file is written or replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stamp {
+struct FileStamp {
     changed: (i64, i64),
     file: (u64, u64),
     bytes: u64,
 }
 
-impl Stamp {
+impl FileStamp {
     fn read(file: &Path) -> Option<Self> {
         let known = fs::metadata(file).ok()?;
         Some(Self {
@@ -55,8 +55,8 @@ impl Certificate {
     /// Reads the files. Fails if they are not a valid certificate with its key.
     pub(super) fn read(cert: &Path, key: &Path) -> anyhow::Result<Self> {
         let then = read_stamps(cert, key);
-        let last = Last {
-            read: Arc::new(pair(cert, key)?),
+        let last = LastCertificate {
+            read: Arc::new(read_certified_key(cert, key)?),
             then,
         };
         Ok(Self {
@@ -67,16 +67,16 @@ impl Certificate {
     }
 
     /// Returns the last valid certificate, after reloading changed files.
-    fn now(&self) -> Arc<CertifiedKey> {
+    fn current_key(&self) -> Arc<CertifiedKey> {
         let mut last = self.last.lock();
         let now = read_stamps(&self.cert, &self.key);
         // A file that is being replaced is read at the next connection.
         if now.is_some() && now != last.then {
             last.then = now;
-            match pair(&self.cert, &self.key) {
+            match read_certified_key(&self.cert, &self.key) {
                 Ok(read) => last.read = Arc::new(read),
                 Err(error) => {
-                    let error = failure::line(&error);
+                    let error = failure::error_line(&error);
                     tracing::warn!(
                         error,
                         "a new certificate cannot be used; the old one stays in use"
@@ -88,13 +88,13 @@ impl Certificate {
     }
 }
 
-fn read_stamps(cert: &Path, key: &Path) -> Option<[Stamp; 2]> {
-    Some([Stamp::read(cert)?, Stamp::read(key)?])
+fn read_stamps(cert: &Path, key: &Path) -> Option<[FileStamp; 2]> {
+    Some([FileStamp::read(cert)?, FileStamp::read(key)?])
 }
 
-fn pair(cert: &Path, key: &Path) -> anyhow::Result<CertifiedKey> {
+fn read_certified_key(cert: &Path, key: &Path) -> anyhow::Result<CertifiedKey> {
     let wrong = |file: &Path, error: PemError| match error {
-        PemError::Io(error) => anyhow!("{}: {}", file.display(), failure::reason(&error)),
+        PemError::Io(error) => anyhow!("{}: {}", file.display(), failure::io_error_text(&error)),
         PemError::NoItemsFound => anyhow!("{}: contains none in PEM format", file.display()),
         _ => anyhow!("{}: is not valid PEM", file.display()),
     };
@@ -116,12 +116,12 @@ fn pair(cert: &Path, key: &Path) -> anyhow::Result<CertifiedKey> {
 
 impl ResolvesServerCert for Certificate {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(self.now())
+        Some(self.current_key())
     }
 }
 
 /// Returns the acceptor of TLS connections.
-pub(super) fn acceptor(certificate: Certificate) -> anyhow::Result<TlsAcceptor> {
+pub(super) fn tls_acceptor(certificate: Certificate) -> anyhow::Result<TlsAcceptor> {
     let config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
         .with_safe_default_protocol_versions()?
         .with_no_client_auth();

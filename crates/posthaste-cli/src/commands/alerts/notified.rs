@@ -9,11 +9,11 @@ use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
 
 use super::fields;
-use crate::observe::pending::{Event, What};
+use crate::observe::pending_alerts::{AlertEvent, Change};
 
 /// Reads the alerts of this queue whose beginning was notified and whose end was not. Fails if the
 /// role may not write records.
-pub(super) async fn read(client: &Client, notify: &str) -> anyhow::Result<Vec<(Kind, String)>> {
+pub(super) async fn read_firing(client: &Client, notify: &str) -> anyhow::Result<Vec<(Kind, String)>> {
     let may = client
         .query_typed_one(include_str!("may_tell.sql"), &[])
         .await?;
@@ -34,7 +34,7 @@ pub(super) async fn read(client: &Client, notify: &str) -> anyhow::Result<Vec<(K
 }
 
 /// Enqueues the job of an event, unless another process has.
-pub(super) async fn notify(client: &Client, notify: &str, event: &Event) -> anyhow::Result<()> {
+pub(super) async fn enqueue_notification(client: &Client, notify: &str, event: &AlertEvent) -> anyhow::Result<()> {
     let mut fields = fields(event)?;
     fields["event"] = json!(event.what.name());
     let (fields, id) = (fields.to_string(), event.finding.kind.id());
@@ -47,8 +47,8 @@ pub(super) async fn notify(client: &Client, notify: &str, event: &Event) -> anyh
         (&jobs, Type::FLOAT8),
     ];
     let (sql, values) = match event.what {
-        What::Begins => (include_str!("begins.sql"), &values[..]),
-        What::Ends => (include_str!("ends.sql"), &values[..4]),
+        Change::Begins => (include_str!("begins.sql"), &values[..]),
+        Change::Ends => (include_str!("ends.sql"), &values[..4]),
     };
     client.query_typed(sql, values).await?;
     Ok(())

@@ -8,7 +8,7 @@ use posthaste_observe::format::pluralize;
 use posthaste_observe::redact::error_text;
 use serde::Serialize;
 
-use crate::captures::Config;
+use crate::captures::CaptureFile;
 use crate::database::Database;
 use crate::terminal::Terminal;
 
@@ -36,14 +36,14 @@ pub(super) struct Arguments {
     cancel: bool,
 
     #[command(flatten)]
-    config: Config,
+    config: CaptureFile,
 }
 
 #[derive(Serialize)]
 #[serde(transparent)]
-struct Shown(Copying);
+struct CopyStatus(Copying);
 
-impl fmt::Display for Shown {
+impl fmt::Display for CopyStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let copy = &self.0;
         write!(f, "{}: {}", copy.id, copy.table)?;
@@ -97,6 +97,6 @@ pub(super) async fn copy(
     for copy in &mut found {
         copy.problem = copy.problem.take().map(|error| error_text(&error));
     }
-    let found: Vec<_> = found.into_iter().map(Shown).collect();
-    terminal.results(&found, "nothing was copied")
+    let found: Vec<_> = found.into_iter().map(CopyStatus).collect();
+    terminal.print_results(&found, "nothing was copied")
 }

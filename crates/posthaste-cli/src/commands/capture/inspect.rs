@@ -9,9 +9,9 @@ use posthaste_observe::format::{age, pluralize};
 use posthaste_observe::redact;
 use serde::Serialize;
 
-use crate::captures::Config;
+use crate::captures::CaptureFile;
 use crate::database::Database;
-use crate::failure::Ended;
+use crate::failure::CommandExit;
 use crate::terminal::Terminal;
 
 /// Show the next messages of a capture without consuming them
@@ -26,7 +26,7 @@ pub(super) struct Preview {
     limit: usize,
 
     #[command(flatten)]
-    config: Config,
+    config: CaptureFile,
 }
 
 /// Show installed captures: state, position, lag, and the log that the server retains
@@ -71,9 +71,9 @@ impl fmt::Display for Message {
 
 #[derive(Serialize)]
 #[serde(transparent)]
-struct Shown<T>(T);
+struct CaptureStatus<T>(T);
 
-impl fmt::Display for Shown<Overview> {
+impl fmt::Display for CaptureStatus<Overview> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Overview {
             name,
@@ -123,7 +123,7 @@ impl fmt::Display for Shown<Overview> {
     }
 }
 
-impl fmt::Display for Shown<Gap> {
+impl fmt::Display for CaptureStatus<Gap> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let gap = &self.0;
         let ends = gap.ends.as_deref().unwrap_or("now");
@@ -160,15 +160,15 @@ pub(super) async fn preview(
         body: String::from_utf8_lossy(&event.body).into_owned(),
     };
     let messages: Vec<Message> = events.into_iter().map(message).collect();
-    terminal.results(&messages, "nothing is waiting to be captured")
+    terminal.print_results(&messages, "nothing is waiting to be captured")
 }
 
 pub(super) async fn status(database: &Database, terminal: &Terminal) -> anyhow::Result<()> {
     let client = database.address().connect().await?;
     let mut captures = posthaste_capture::overviews(&client).await?;
     captures.iter_mut().for_each(redact::capture_errors);
-    let captures: Vec<_> = captures.into_iter().map(Shown).collect();
-    terminal.results(&captures, "no capture is installed")
+    let captures: Vec<_> = captures.into_iter().map(CaptureStatus).collect();
+    terminal.print_results(&captures, "no capture is installed")
 }
 
 pub(super) async fn gaps(
@@ -184,11 +184,11 @@ pub(super) async fn gaps(
     }
     let gaps = posthaste_capture::gaps(&client, arguments.capture.as_deref()).await?;
     let left = gaps.iter().filter(|gap| gap.accepted_at.is_none()).count();
-    let gaps: Vec<_> = gaps.into_iter().map(Shown).collect();
-    terminal.results(&gaps, "no gaps")?;
+    let gaps: Vec<_> = gaps.into_iter().map(CaptureStatus).collect();
+    terminal.print_results(&gaps, "no gaps")?;
     match left {
         0 => Ok(()),
-        left => Err(Ended {
+        left => Err(CommandExit {
             code: 3,
             line: format!(
                 "{} not accepted. Use --accept N to accept a gap.",

@@ -7,7 +7,7 @@ use posthaste_capture::{Installation, Position};
 use serde::Serialize;
 use serde_json::json;
 
-use crate::captures::{Config, WhichCaptures};
+use crate::captures::{CaptureFile, CaptureSelection};
 use crate::database::Database;
 use crate::terminal::Terminal;
 
@@ -16,7 +16,7 @@ use crate::terminal::Terminal;
 #[derive(clap::Args)]
 pub(super) struct Install {
     #[command(flatten)]
-    which: WhichCaptures,
+    which: CaptureSelection,
 
     /// Print the statements instead of running them
     #[arg(long)]
@@ -40,7 +40,7 @@ pub(super) struct Begin {
     copy: bool,
 
     #[command(flatten)]
-    config: Config,
+    config: CaptureFile,
 }
 
 /// Skip one change that cannot be captured, and record it as a gap
@@ -55,7 +55,7 @@ pub(super) struct Skip {
     at: Position,
 
     #[command(flatten)]
-    config: Config,
+    config: CaptureFile,
 }
 
 /// Drop the replication slot and the publication of a capture; an unused slot retains the server's
@@ -67,7 +67,7 @@ pub(super) struct Remove {
     capture: String,
 
     #[command(flatten)]
-    config: Config,
+    config: CaptureFile,
 }
 
 /// Pause a capture; the server retains its log until the capture is resumed
@@ -88,9 +88,9 @@ pub(super) struct Resume {
 
 #[derive(Serialize)]
 #[serde(transparent)]
-struct Shown(Installation);
+struct CaptureResult(Installation);
 
-impl fmt::Display for Shown {
+impl fmt::Display for CaptureResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Installation {
             name,
@@ -118,13 +118,13 @@ pub(super) async fn install(
             let all = capture.statements(&address).await?;
             statements.extend(all.into_iter().map(|statement| format!("{statement};")));
         }
-        return terminal.result(statements.join("\n"), &statements);
+        return terminal.print_result(statements.join("\n"), &statements);
     }
     let mut done = Vec::with_capacity(captures.len());
     for capture in &captures {
         let name = &capture.name;
         let installed = capture.install(&address).await;
-        done.push(Shown(
+        done.push(CaptureResult(
             installed.with_context(|| format!("cannot install capture {name}"))?,
         ));
         if arguments.copy {
@@ -132,7 +132,7 @@ pub(super) async fn install(
             begun.map_err(|error| anyhow!("capture {name}: {error}"))?;
         }
     }
-    terminal.results(&done, "no captures")
+    terminal.print_results(&done, "no captures")
 }
 
 pub(super) async fn pause(
@@ -149,7 +149,7 @@ pub(super) async fn pause(
         }
         false => format!("{name} is already paused"),
     };
-    terminal.result(text, &paused(name, true, changed))
+    terminal.print_result(text, &pause_result(name, true, changed))
 }
 
 pub(super) async fn resume(
@@ -164,14 +164,14 @@ pub(super) async fn resume(
         true => format!("{name} is resumed"),
         false => format!("{name} is not paused"),
     };
-    terminal.result(text, &paused(name, false, changed))
+    terminal.print_result(text, &pause_result(name, false, changed))
 }
 
 fn require_installed(name: &str, changed: Option<bool>) -> anyhow::Result<bool> {
     changed.with_context(|| format!("no capture {name} is installed"))
 }
 
-fn paused(name: &str, is_paused: bool, changed: Option<bool>) -> serde_json::Value {
+fn pause_result(name: &str, is_paused: bool, changed: Option<bool>) -> serde_json::Value {
     json!({ "capture": name, "paused": is_paused, "changed": changed })
 }
 
@@ -187,12 +187,12 @@ pub(super) async fn begin(
         if arguments.copy {
             capture.copy_all(&database).await?;
         }
-        Ok::<_, posthaste_capture::Error>(Shown(begun))
+        Ok::<_, posthaste_capture::Error>(CaptureResult(begun))
     };
     let begun = begun
         .await
         .map_err(|error| anyhow!("capture {}: {error}", capture.name))?;
-    terminal.result(&begun, &begun)
+    terminal.print_result(&begun, &begun)
 }
 
 pub(super) async fn skip(
@@ -205,7 +205,7 @@ pub(super) async fn skip(
     let skipped = capture.skip(&database.address().database(), at).await;
     skipped.map_err(|error| anyhow!("capture {name}: {error}"))?;
     let more = json!({ "capture": name, "position": at.to_string() });
-    terminal.result(format!("{name}: the change at {at} will be skipped"), &more)
+    terminal.print_result(format!("{name}: the change at {at} will be skipped"), &more)
 }
 
 pub(super) async fn remove(
@@ -218,5 +218,5 @@ pub(super) async fn remove(
     let removed = capture.remove(&database.address().database()).await;
     removed.map_err(|error| anyhow!("capture {name}: {error}"))?;
     let more = json!({ "capture": name });
-    terminal.result(format!("{name}: removed"), &more)
+    terminal.print_result(format!("{name}: removed"), &more)
 }

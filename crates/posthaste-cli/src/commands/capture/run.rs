@@ -8,7 +8,7 @@ use posthaste_capture::Until;
 use posthaste_observe::format::pluralize;
 use serde::Serialize;
 
-use crate::captures::{self, Started, WhichCaptures};
+use crate::captures::{self, StartedCapture, CaptureSelection};
 use crate::database::Database;
 use crate::signals::Signals;
 use crate::terminal::Terminal;
@@ -17,7 +17,7 @@ use crate::terminal::Terminal;
 #[derive(clap::Args)]
 pub(super) struct Arguments {
     #[command(flatten)]
-    which: WhichCaptures,
+    which: CaptureSelection,
 
     /// Exit after capturing everything that was committed before the start
     #[arg(long)]
@@ -32,7 +32,7 @@ impl Arguments {
 
 /// The result of a capture.
 #[derive(Serialize)]
-struct Captured {
+struct CapturedTotals {
     capture: String,
     events: u64,
     problem: Option<String>,
@@ -41,11 +41,11 @@ struct Captured {
 }
 
 #[derive(Serialize)]
-struct All<'a> {
-    captures: &'a [Captured],
+struct AllCaptured<'a> {
+    captures: &'a [CapturedTotals],
 }
 
-impl fmt::Display for Captured {
+impl fmt::Display for CapturedTotals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let did = match self.is_direct {
             true => format!("{} sent", pluralize(self.events, "event", "events")),
@@ -78,18 +78,18 @@ pub(super) async fn run(
         // With a single capture, its problem becomes the error of the command.
         let others = started.len() > 1;
         let all = started.iter_mut();
-        let all = join_all(all.map(|one| end(one, others, terminal, signals)));
+        let all = join_all(all.map(|one| wait_for_end(one, others, terminal, signals)));
         tokio::select! {
             ended = all => ended,
-            error = database.gone() => return Err(error),
+            error = database.wait_until_gone() => return Err(error),
         }
     };
     if arguments.once {
-        terminal.results(&ended, "no captures")?;
+        terminal.print_results(&ended, "no captures")?;
         signals.fail_if_signalled()?;
     } else {
         let captures = &ended;
-        terminal.line("captured", &All { captures })?;
+        terminal.print_event_line("captured", &AllCaptured { captures })?;
     }
     match ended
         .into_iter()
@@ -101,10 +101,10 @@ pub(super) async fn run(
 }
 
 /// Waits until a capture has ended. The other captures continue.
-async fn end(one: &mut Started, others: bool, terminal: &Terminal, signals: &Signals) -> Captured {
+async fn wait_for_end(one: &mut StartedCapture, others: bool, terminal: &Terminal, signals: &Signals) -> CapturedTotals {
     let ended = tokio::select! {
         ended = one.running.ended() => ended,
-        () = signals.stop().cancelled() => {
+        () = signals.stop_token().cancelled() => {
             one.running.stop();
             one.running.ended().await
         }
@@ -112,11 +112,11 @@ async fn end(one: &mut Started, others: bool, terminal: &Terminal, signals: &Sig
     let problem = ended.err().map(|error| error.to_string());
     if let Some(problem) = &problem
         && others
-        && !signals.stop().is_cancelled()
+        && !signals.stop_token().is_cancelled()
     {
-        terminal.note(&format!("capture {}: {problem}", one.name));
+        terminal.print_remark(&format!("capture {}: {problem}", one.name));
     }
-    Captured {
+    CapturedTotals {
         capture: one.name.clone(),
         events: one.running.status().events,
         problem,

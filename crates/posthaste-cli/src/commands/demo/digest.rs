@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 
 /// The result for a file.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Finding {
+pub(crate) enum DigestResult {
     Digest {
         size: i64,
         sha256: [u8; 32],
@@ -22,19 +22,19 @@ pub(crate) enum Finding {
 }
 
 /// Reads `path`. An error may be temporary, so the job is retried.
-pub(crate) fn examine(path: &Path) -> io::Result<Finding> {
-    match read(path) {
-        Err(error) => lasting(&error).map(Finding::Problem).ok_or(error),
+pub(crate) fn digest_path(path: &Path) -> io::Result<DigestResult> {
+    match digest_file(path) {
+        Err(error) => permanent_error(&error).map(DigestResult::Problem).ok_or(error),
         found => found,
     }
 }
 
 /// Converts the listed path, which may have any bytes.
-pub(crate) fn path(bytes: Vec<u8>) -> PathBuf {
+pub(crate) fn path_from_bytes(bytes: Vec<u8>) -> PathBuf {
     PathBuf::from(std::ffi::OsString::from_vec(bytes))
 }
 
-fn read(path: &Path) -> io::Result<Finding> {
+fn digest_file(path: &Path) -> io::Result<DigestResult> {
     // A pipe may have replaced the file since it was listed, and opening a pipe blocks without end.
     let flags = OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::NOCTTY;
     let mut file = File::options()
@@ -42,7 +42,7 @@ fn read(path: &Path) -> io::Result<Finding> {
         .custom_flags(flags.bits().cast_signed())
         .open(path)?;
     if !file.metadata()?.is_file() {
-        return Ok(Finding::Problem(REPLACED));
+        return Ok(DigestResult::Problem(NO_REGULAR_FILE));
     }
     let mut hasher = Sha256::new();
     let mut buffer = vec![0; 128 << 10];
@@ -58,20 +58,20 @@ fn read(path: &Path) -> io::Result<Finding> {
             Err(error) => return Err(error),
         }
     }
-    Ok(Finding::Digest {
+    Ok(DigestResult::Digest {
         size,
         sha256: hasher.finalize().into(),
     })
 }
 
-const REPLACED: &str = "no longer a regular file";
+const NO_REGULAR_FILE: &str = "no longer a regular file";
 
-fn lasting(error: &io::Error) -> Option<&'static str> {
+fn permanent_error(error: &io::Error) -> Option<&'static str> {
     match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Some("vanished"),
         io::ErrorKind::PermissionDenied => Some("permission denied"),
         _ => match Errno::from_io_error(error) {
-            Some(Errno::LOOP | Errno::NXIO | Errno::ISDIR) => Some(REPLACED),
+            Some(Errno::LOOP | Errno::NXIO | Errno::ISDIR) => Some(NO_REGULAR_FILE),
             _ => None,
         },
     }
@@ -85,20 +85,20 @@ mod tests {
     fn an_empty_file_has_the_sha256_of_empty_input() -> io::Result<()> {
         let path = std::env::temp_dir().join(format!("posthaste-empty-{}", std::process::id()));
         File::create(&path)?;
-        let found = examine(&path)?;
+        let found = digest_path(&path)?;
         std::fs::remove_file(&path)?;
-        let Finding::Digest { size: 0, sha256 } = found else {
+        let DigestResult::Digest { size: 0, sha256 } = found else {
             return Err(io::Error::other(format!("{found:?}")));
         };
         assert_eq!(sha256[..4], [0xe3, 0xb0, 0xc4, 0x42]);
-        assert_eq!(examine(&path)?, Finding::Problem("vanished"));
+        assert_eq!(digest_path(&path)?, DigestResult::Problem("vanished"));
         Ok(())
     }
 
     #[test]
     fn non_regular_files_are_recorded_without_failing() -> io::Result<()> {
-        assert_eq!(examine(Path::new("/dev/null"))?, Finding::Problem(REPLACED));
-        assert_eq!(examine(&std::env::temp_dir())?, Finding::Problem(REPLACED));
+        assert_eq!(digest_path(Path::new("/dev/null"))?, DigestResult::Problem(NO_REGULAR_FILE));
+        assert_eq!(digest_path(&std::env::temp_dir())?, DigestResult::Problem(NO_REGULAR_FILE));
         Ok(())
     }
 }

@@ -6,14 +6,14 @@ use deadpool_postgres::Pool;
 use posthaste::{Context, HandlerResult, Job, Outcome, Unnamed};
 use tokio_postgres::types::Type;
 
-use super::digest::{self, Finding};
+use super::digest::{self, DigestResult};
 use super::run::FileDigest;
 use crate::failure;
 
 /// Handles a job. Its error is stored with the job, formatted as on a terminal.
 pub(crate) async fn file_digest(pool: Pool, context: Context, job: Arc<Job>) -> HandlerResult {
     let outcome = digest_and_complete(&pool, &context, &job).await;
-    outcome.map_err(|error| failure::line(&error).into())
+    outcome.map_err(|error| failure::error_line(&error).into())
 }
 
 /// Reads the file without an open transaction. One transaction then writes both the digest and the
@@ -28,12 +28,12 @@ async fn digest_and_complete(pool: &Pool, context: &Context, job: &Job) -> anyho
         let reason = "its row no longer exists: a newer run replaced it".to_owned();
         return Ok(Outcome::Discard { reason });
     };
-    let path = digest::path(row.try_get(0)?);
+    let path = digest::path_from_bytes(row.try_get(0)?);
     drop(client);
-    let finding = tokio::task::spawn_blocking(move || digest::examine(&path)).await??;
+    let finding = tokio::task::spawn_blocking(move || digest::digest_path(&path)).await??;
     let (size, sha256, problem) = match &finding {
-        Finding::Digest { size, sha256 } => (Some(*size), Some(&sha256[..]), None),
-        Finding::Problem(problem) => (None, None, Some(*problem)),
+        DigestResult::Digest { size, sha256 } => (Some(*size), Some(&sha256[..]), None),
+        DigestResult::Problem(problem) => (None, None, Some(*problem)),
     };
     client = pool.get().await?;
     let transaction = client.transaction().await?;

@@ -23,7 +23,7 @@ use tokio_postgres::types::Type;
 use super::run::prepare_tables;
 use crate::connect::Address;
 use crate::database::Database;
-use crate::file::{self, FILE, Wanted};
+use crate::file::{self, DEFAULT_FILE, NeededSections};
 use crate::progress::Unit;
 use crate::terminal::Terminal;
 use crate::worker::StopGrace;
@@ -33,13 +33,13 @@ use report::QUERY;
 pub(super) use report::Report;
 
 /// Files in the folder of the database: the packages to load, and the log of the loading process.
-const PACKAGES: &str = "packages.ndjson";
-const LOG: &str = "packages.log";
+const PACKAGES_FILE: &str = "packages.ndjson";
+const LOG_FILE: &str = "packages.log";
 
 /// How many times the loading process is killed, the last time when everything is committed and not
 /// yet indexed.
-const KILLS: i32 = 5;
-const POLL_EVERY: Duration = Duration::from_millis(50);
+const KILL_COUNT: i32 = 5;
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 const TABLES: [(&str, &str); 2] = [
     (
@@ -105,13 +105,13 @@ impl Packages {
         let Some(load) = self.load(&client, address, folder, terminal).await? else {
             return Ok(None);
         };
-        let (kills, removed) = load.survive(&client, database, patience, terminal).await?;
+        let (kills, removed) = load.run_with_kills(&client, database, patience, terminal).await?;
         let proof = Proof::make(&client, &load.table, address, QUERY).await?;
         let captured = match load.captured {
             Some(captured) => Some(captured.end(address).await?),
             None => None,
         };
-        let (_, changed, deleted) = far(&client, load.run).await?;
+        let (_, changed, deleted) = load_progress(&client, load.run).await?;
         client
             .execute_typed(
                 include_str!("packages/proven.sql"),
@@ -145,7 +145,7 @@ impl Packages {
         terminal: &Terminal,
     ) -> anyhow::Result<Option<Load>> {
         prepare_tables(client, &TABLES, include_str!("packages/schema.sql")).await?;
-        let list = folder.join(PACKAGES);
+        let list = folder.join(PACKAGES_FILE);
         let source = match &self.packages_from {
             Some(file) => std::path::absolute(file)?.display().to_string(),
             None => "apt-cache dumpavail".to_owned(),
@@ -153,15 +153,15 @@ impl Packages {
         if list.exists()
             && let Some(mut load) = Load::unproven(client, &folder, &source).await?
         {
-            terminal.note(&format!("continuing load {} of packages", load.run));
+            terminal.print_remark(&format!("continuing load {} of packages", load.run));
             load.install(client, address, false, terminal).await?;
             return Ok(Some(load));
         }
         let packages = match &self.packages_from {
-            Some(file) => input::of_a_file(file, &list)?,
+            Some(file) => input::copy_package_lines(file, &list)?,
             None => {
-                let Some(packages) = input::of_this_machine(&list)? else {
-                    terminal.note(
+                let Some(packages) = input::write_apt_packages(&list)? else {
+                    terminal.print_remark(
                         "this machine has no list of packages (apt-cache dumpavail); \
                          --packages-from takes a file",
                     );
@@ -193,7 +193,7 @@ impl Load {
             packages,
             kills: row.try_get("kills")?,
             removed: row.try_get::<_, i64>("removed")?.unsigned_abs(),
-            table: table(packages)?,
+            table: synced_table(packages)?,
             folder: folder.to_owned(),
             captured: None,
         }))
@@ -219,7 +219,7 @@ impl Load {
             packages,
             kills: 0,
             removed: 0,
-            table: table(packages)?,
+            table: synced_table(packages)?,
             folder,
             captured: None,
         })
@@ -236,36 +236,36 @@ impl Load {
     ) -> anyhow::Result<()> {
         let triggers = self.table.install_statement(client).await?;
         client.batch_execute(&triggers).await?;
-        let mut settings = settings(self.packages);
+        let mut settings = sync_settings(self.packages);
         match Captured::install(client, address, &self.folder, is_new).await? {
             Ok(captured) => {
                 settings.push_str(captured::SETTINGS);
                 self.captured = Some(captured);
             }
-            Err(problem) => terminal.note(&format!("the packages are not captured: {problem}")),
+            Err(problem) => terminal.print_remark(&format!("the packages are not captured: {problem}")),
         }
-        let file = self.folder.join(FILE);
+        let file = self.folder.join(DEFAULT_FILE);
         std::fs::write(&file, settings).with_context(|| format!("cannot write {}", file.display()))
     }
 
     /// Kills the loading process at random points, then waits for the last one to finish. Returns
     /// how many times it was killed, and how many documents were deleted.
-    async fn survive(
+    async fn run_with_kills(
         &self,
         client: &Client,
         database: &Database,
         patience: &StopGrace,
         terminal: &Terminal,
     ) -> anyhow::Result<(i32, u64)> {
-        terminal.note(
+        terminal.print_remark(
             "the loader process is killed on purpose; warnings about a dead worker below come from \
              that",
         );
         let progress = terminal.progress("indexing", Some(self.packages), Unit::Rows);
-        let (loaded, ..) = far(client, self.run).await?;
+        let (loaded, ..) = load_progress(client, self.run).await?;
         let point = |_| fastrand::u64(loaded.min(self.packages)..=self.packages);
-        let mut points: Vec<u64> = (self.kills + 1..KILLS).map(point).collect();
-        if self.kills < KILLS {
+        let mut points: Vec<u64> = (self.kills + 1..KILL_COUNT).map(point).collect();
+        if self.kills < KILL_COUNT {
             points.push(self.packages);
         }
         points.sort_unstable();
@@ -273,7 +273,7 @@ impl Load {
         for point in points {
             let mut child = self.spawn(database, patience)?;
             loop {
-                let (loaded, ..) = far(client, self.run).await?;
+                let (loaded, ..) = load_progress(client, self.run).await?;
                 progress.set(loaded);
                 if loaded >= point {
                     break;
@@ -282,13 +282,13 @@ impl Load {
                     self.ended(status)?;
                     break;
                 }
-                tokio::time::sleep(POLL_EVERY).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
             tokio::time::sleep(Duration::from_millis(fastrand::u64(0..700))).await;
             if child.try_wait()?.is_none() {
                 child.kill().await?;
                 kills += 1;
-                progress.say(format!("killed {kills} times"));
+                progress.show_message(format!("killed {kills} times"));
             }
             removed = proof::remove_some(client, self.run, kills).await?;
         }
@@ -298,7 +298,7 @@ impl Load {
     }
 
     fn spawn(&self, database: &Database, patience: &StopGrace) -> anyhow::Result<Child> {
-        let log = self.folder.join(LOG);
+        let log = self.folder.join(LOG_FILE);
         let log = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
         let changes = match &self.captured {
             Some(captured) => captured.output()?,
@@ -308,7 +308,7 @@ impl Load {
         command
             .arg("load")
             .args([self.folder.as_os_str(), self.run.to_string().as_ref()])
-            .args(patience.as_typed())
+            .args(patience.as_options())
             .env("DATABASE_URL", database.url())
             .stdin(Stdio::null())
             .stdout(changes)
@@ -321,14 +321,14 @@ impl Load {
         if status.success() {
             return Ok(());
         }
-        let log = std::fs::read_to_string(self.folder.join(LOG)).unwrap_or_default();
+        let log = std::fs::read_to_string(self.folder.join(LOG_FILE)).unwrap_or_default();
         let last = log.lines().last().unwrap_or("it printed nothing");
         Err(anyhow!("the loading process failed: {last}"))
     }
 }
 
 /// Returns how many rows are committed, were changed, and were deleted.
-async fn far(client: &Client, run: i64) -> anyhow::Result<(u64, u64, u64)> {
+async fn load_progress(client: &Client, run: i64) -> anyhow::Result<(u64, u64, u64)> {
     let row = client
         .query_typed_one(include_str!("packages/far.sql"), &[(&run, Type::INT8)])
         .await?;
@@ -337,14 +337,14 @@ async fn far(client: &Client, run: i64) -> anyhow::Result<(u64, u64, u64)> {
 }
 
 /// Returns the synced table of the settings.
-fn table(packages: u64) -> anyhow::Result<Synced> {
-    let mut tables = file::parse(&settings(packages), Wanted::Tables)?.tables;
+fn synced_table(packages: u64) -> anyhow::Result<Synced> {
+    let mut tables = file::parse_sections(&sync_settings(packages), NeededSections::Tables)?.tables;
     tables.pop().context("the table does not exist")
 }
 
 /// Returns the settings of the synced table as a user would write them: `posthaste sync search`
 /// reads them too.
-fn settings(packages: u64) -> String {
+fn sync_settings(packages: u64) -> String {
     let batch = (packages / 100).clamp(25, 250);
     format!(
         "# Written by 'posthaste demo'.\n\

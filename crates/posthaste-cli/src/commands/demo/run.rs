@@ -16,11 +16,11 @@ use crate::progress::Unit;
 use crate::terminal::Terminal;
 
 /// The name of the job, and the queue that separates it from other jobs of the database.
-pub(crate) const JOB: &str = "file.digest";
-pub(crate) const QUEUE: &str = "file";
+pub(crate) const JOB_NAME: &str = "file.digest";
+pub(crate) const QUEUE_NAME: &str = "file";
 
 /// Rows per transaction, each with its job.
-const BATCH: i64 = 1_000;
+const BATCH_ROWS: i64 = 1_000;
 const MAX_ATTEMPTS: i32 = 10;
 
 /// The tables of the run and the columns by which they are identified as ours.
@@ -179,7 +179,7 @@ impl Run {
             .query_typed_one(include_str!("batch_begin.sql"), &[(&self.id, Type::INT8)])
             .await?;
         let (from, files): (i64, i64) = (turn.try_get("committed")?, turn.try_get("files")?);
-        let to = files.min(from + BATCH);
+        let to = files.min(from + BATCH_ROWS);
         if from == to {
             return Ok(true);
         }
@@ -199,8 +199,8 @@ impl Run {
                 file: row.try_get("id")?,
             };
             jobs.push(
-                NewJob::new(JOB, &arguments)?
-                    .queue(QUEUE)
+                NewJob::new(JOB_NAME, &arguments)?
+                    .queue(QUEUE_NAME)
                     .max_attempts(Some(MAX_ATTEMPTS)),
             );
         }

@@ -10,11 +10,11 @@ use tokio::task::JoinHandle;
 
 use crate::failure;
 
-const CHUNK: usize = 1_000;
+const CHUNK_PATHS: usize = 1_000;
 
 /// Counts of the walk other than files.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Walked {
+pub(crate) struct WalkTotals {
     pub(crate) unreadable_folders: u64,
 }
 
@@ -24,17 +24,17 @@ pub(crate) fn walk(
     besides: Option<PathBuf>,
 ) -> (
     mpsc::Receiver<Vec<PathBuf>>,
-    JoinHandle<anyhow::Result<Walked>>,
+    JoinHandle<anyhow::Result<WalkTotals>>,
 ) {
     let (sender, receiver) = mpsc::channel(4);
     let walking = tokio::task::spawn_blocking(move || {
         let mut walk = Walk {
             besides,
             sender,
-            chunk: Vec::with_capacity(CHUNK),
-            walked: Walked::default(),
+            chunk: Vec::with_capacity(CHUNK_PATHS),
+            walked: WalkTotals::default(),
         };
-        let entries = entries(&folder).map_err(|error| cannot_list(&folder, &error))?;
+        let entries = read_folder(&folder).map_err(|error| cannot_list(&folder, &error))?;
         walk.below(entries);
         walk.send();
         Ok(walk.walked)
@@ -43,7 +43,7 @@ pub(crate) fn walk(
 }
 
 pub(crate) fn cannot_list(folder: &Path, error: &io::Error) -> anyhow::Error {
-    let (folder, reason) = (folder.display(), failure::reason(error));
+    let (folder, reason) = (folder.display(), failure::io_error_text(error));
     anyhow::anyhow!("cannot list {folder}: {reason}. Give a folder that can be read.")
 }
 
@@ -51,7 +51,7 @@ struct Walk {
     besides: Option<PathBuf>,
     sender: mpsc::Sender<Vec<PathBuf>>,
     chunk: Vec<PathBuf>,
-    walked: Walked,
+    walked: WalkTotals,
 }
 
 impl Walk {
@@ -64,9 +64,9 @@ impl Walk {
                 continue;
             };
             match entry.kind {
-                Kind::File => self.push(entry.path),
-                Kind::Folder if self.besides.as_deref() == Some(&entry.path) => {}
-                Kind::Folder => match self::entries(&entry.path) {
+                EntryKind::File => self.push(entry.path),
+                EntryKind::Folder if self.besides.as_deref() == Some(&entry.path) => {}
+                EntryKind::Folder => match self::read_folder(&entry.path) {
                     Ok(entries) => stack.push(entries),
                     // Deleted since it was listed.
                     Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -78,13 +78,13 @@ impl Walk {
 
     fn push(&mut self, path: PathBuf) {
         self.chunk.push(path);
-        if self.chunk.len() == CHUNK {
+        if self.chunk.len() == CHUNK_PATHS {
             self.send();
         }
     }
 
     fn send(&mut self) {
-        let chunk = std::mem::replace(&mut self.chunk, Vec::with_capacity(CHUNK));
+        let chunk = std::mem::replace(&mut self.chunk, Vec::with_capacity(CHUNK_PATHS));
         // A closed receiver reports its own failure.
         let _ = self.sender.blocking_send(chunk);
     }
@@ -92,23 +92,23 @@ impl Walk {
 
 struct Entry {
     path: PathBuf,
-    kind: Kind,
+    kind: EntryKind,
 }
 
-enum Kind {
+enum EntryKind {
     File,
     Folder,
 }
 
 /// Returns files and folders directly in `folder`, last name first, so that popping yields them in
 /// order.
-fn entries(folder: &Path) -> io::Result<Vec<Entry>> {
+fn read_folder(folder: &Path) -> io::Result<Vec<Entry>> {
     let mut entries = Vec::new();
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         let kind = match entry.file_type() {
-            Ok(kind) if kind.is_file() => Kind::File,
-            Ok(kind) if kind.is_dir() => Kind::Folder,
+            Ok(kind) if kind.is_file() => EntryKind::File,
+            Ok(kind) if kind.is_dir() => EntryKind::Folder,
             _ => continue,
         };
         entries.push(Entry {

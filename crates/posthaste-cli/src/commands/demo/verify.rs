@@ -18,8 +18,8 @@ use tokio_postgres::{Client, Row};
 use super::digest;
 use crate::progress::Progress;
 
-const PAGE: i64 = 4_096;
-const SHOWN: usize = 10;
+const PAGE_ROWS: i64 = 4_096;
+const MAX_SHOWN_DIFFERENCES: usize = 10;
 
 /// The result of the comparison.
 #[derive(Debug, Default)]
@@ -33,10 +33,10 @@ pub(crate) struct Proof {
 }
 
 impl Proof {
-    fn differs(&mut self, path: &Path, how: &str) {
+    fn add_difference(&mut self, path: &Path, how: &str) {
         self.differing += 1;
-        if self.examples.len() < SHOWN {
-            self.examples.push(format!("{}: {how}", shown(path)));
+        if self.examples.len() < MAX_SHOWN_DIFFERENCES {
+            self.examples.push(format!("{}: {how}", escape_path(path)));
         }
     }
 }
@@ -53,14 +53,14 @@ pub(crate) async fn verify(
         let rows = client
             .query_typed(
                 include_str!("proof_page.sql"),
-                &[(&run, Type::INT8), (&last, Type::INT8), (&PAGE, Type::INT8)],
+                &[(&run, Type::INT8), (&last, Type::INT8), (&PAGE_ROWS, Type::INT8)],
             )
             .await?;
         let Some(row) = rows.last() else { break };
         last = row.try_get("n")?;
         let claims = rows
             .iter()
-            .map(Claim::read)
+            .map(RecordedFile::from_row)
             .collect::<Result<Vec<_>, _>>()?;
         let sums = sha256sum(&claims).await?;
         for claim in &claims {
@@ -86,7 +86,7 @@ pub(crate) async fn verify(
 }
 
 /// The table's content for a listed file.
-struct Claim {
+struct RecordedFile {
     path: std::path::PathBuf,
     present: bool,
     worked: bool,
@@ -95,10 +95,10 @@ struct Claim {
     problem: Option<String>,
 }
 
-impl Claim {
-    fn read(row: &Row) -> Result<Self, tokio_postgres::Error> {
+impl RecordedFile {
+    fn from_row(row: &Row) -> Result<Self, tokio_postgres::Error> {
         Ok(Self {
-            path: digest::path(row.try_get("path")?),
+            path: digest::path_from_bytes(row.try_get("path")?),
             present: row.try_get("present")?,
             worked: row.try_get("worked")?,
             size: row.try_get("size")?,
@@ -110,40 +110,40 @@ impl Claim {
 
 /// The present content of a file.
 #[derive(Clone, Debug)]
-struct Truth {
+struct ActualFile {
     size: u64,
     sha256: Vec<u8>,
 }
 
-fn compare(claim: &Claim, truth: Option<&Truth>, proof: &mut Proof) {
+fn compare(claim: &RecordedFile, truth: Option<&ActualFile>, proof: &mut Proof) {
     let path = &claim.path;
     if !claim.present {
-        return proof.differs(path, "listed, but not in the table");
+        return proof.add_difference(path, "listed, but not in the table");
     }
     if !claim.worked {
-        return proof.differs(path, "committed, but never processed");
+        return proof.add_difference(path, "committed, but never processed");
     }
     match (&claim.sha256, &claim.problem, truth) {
         (Some(sha256), _, Some(truth)) if *sha256 == truth.sha256 => {
             if claim.size == i64::try_from(truth.size).ok() {
                 proof.same += 1;
             } else {
-                proof.differs(path, "the size differs");
+                proof.add_difference(path, "the size differs");
             }
         }
-        (Some(_), _, Some(_)) => proof.differs(path, "the digest differs"),
-        (Some(_), _, None) => proof.differs(path, "was read, but sha256sum cannot read it"),
+        (Some(_), _, Some(_)) => proof.add_difference(path, "the digest differs"),
+        (Some(_), _, None) => proof.add_difference(path, "was read, but sha256sum cannot read it"),
         (None, Some(_), None) => proof.unreadable += 1,
         (None, problem, Some(_)) => {
             let problem = problem.as_deref().unwrap_or("no digest");
-            proof.differs(path, &format!("{problem}, but sha256sum can read it"));
+            proof.add_difference(path, &format!("{problem}, but sha256sum can read it"));
         }
-        (None, None, None) => proof.differs(path, "processed, but without a digest or a problem"),
+        (None, None, None) => proof.add_difference(path, "processed, but without a digest or a problem"),
     }
 }
 
 /// Runs sha256sum on those files that exist.
-async fn sha256sum(claims: &[Claim]) -> anyhow::Result<HashMap<Vec<u8>, Truth>> {
+async fn sha256sum(claims: &[RecordedFile]) -> anyhow::Result<HashMap<Vec<u8>, ActualFile>> {
     let mut sizes = HashMap::new();
     let mut list = Vec::new();
     for claim in claims {
@@ -168,12 +168,12 @@ async fn sha256sum(claims: &[Claim]) -> anyhow::Result<HashMap<Vec<u8>, Truth>> 
         .filter(|line| !line.is_empty())
     {
         let (sha256, name) =
-            parse(line).context("sha256sum printed a line that is not a digest")?;
+            parse_digest_line(line).context("sha256sum printed a line that is not a digest")?;
         let size = sizes
             .get(name)
             .copied()
             .context("sha256sum printed a file that is not listed")?;
-        truths.insert(name.to_vec(), Truth { size, sha256 });
+        truths.insert(name.to_vec(), ActualFile { size, sha256 });
     }
     Ok(truths)
 }
@@ -213,7 +213,7 @@ async fn run_xargs(list: Vec<u8>) -> anyhow::Result<Vec<u8>> {
 }
 
 /// Parses a line of `sha256sum -z`: the digest, a space, a space or an asterisk, the name.
-fn parse(line: &[u8]) -> Option<(Vec<u8>, &[u8])> {
+fn parse_digest_line(line: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let (digest, rest) = line.split_at_checked(64)?;
     let name = rest
         .strip_prefix(b"  ")
@@ -226,7 +226,7 @@ fn parse(line: &[u8]) -> Option<(Vec<u8>, &[u8])> {
 }
 
 /// Escapes a name so that it fits in one line of a terminal.
-fn shown(path: &Path) -> String {
+fn escape_path(path: &Path) -> String {
     match path.to_str() {
         Some(text) => text.escape_debug().to_string(),
         None => path.as_os_str().as_bytes().escape_ascii().to_string(),
@@ -240,14 +240,14 @@ mod tests {
     #[test]
     fn file_names_may_contain_newlines_backslashes_and_any_bytes() {
         let line = [&[b'0'; 64][..], b"  /a\\b\n\xff  c"].concat();
-        let parsed = parse(&line);
+        let parsed = parse_digest_line(&line);
         assert_eq!(parsed, Some((vec![0; 32], &b"/a\\b\n\xff  c"[..])));
-        assert_eq!(parse(b"sha256sum: x"), None);
-        assert_eq!(parse(&[b'g'; 70]), None);
+        assert_eq!(parse_digest_line(b"sha256sum: x"), None);
+        assert_eq!(parse_digest_line(&[b'g'; 70]), None);
     }
 
-    fn claim(sha256: Option<&[u8]>, problem: Option<&str>) -> Claim {
-        Claim {
+    fn claim(sha256: Option<&[u8]>, problem: Option<&str>) -> RecordedFile {
+        RecordedFile {
             path: "/a\nb".into(),
             present: true,
             worked: true,
@@ -257,7 +257,7 @@ mod tests {
         }
     }
 
-    fn verdict(claim: &Claim, truth: Option<&Truth>) -> (u64, u64, u64) {
+    fn verdict(claim: &RecordedFile, truth: Option<&ActualFile>) -> (u64, u64, u64) {
         let mut proof = Proof::default();
         compare(claim, truth, &mut proof);
         (proof.same, proof.unreadable, proof.differing)
@@ -265,11 +265,11 @@ mod tests {
 
     #[test]
     fn only_equal_digests_match() {
-        let truth = Truth {
+        let truth = ActualFile {
             size: 3,
             sha256: vec![7; 32],
         };
-        let longer = Truth {
+        let longer = ActualFile {
             size: 4,
             ..truth.clone()
         };
@@ -285,7 +285,7 @@ mod tests {
 
     #[test]
     fn a_vanished_file_counts_only_if_sha256sum_cannot_read_it_either() {
-        let truth = Truth {
+        let truth = ActualFile {
             size: 3,
             sha256: vec![7; 32],
         };
@@ -296,11 +296,11 @@ mod tests {
 
     #[test]
     fn missing_rows_and_unprocessed_rows_are_distinguished() {
-        let lost = Claim {
+        let lost = RecordedFile {
             present: false,
             ..claim(None, None)
         };
-        let unworked = Claim {
+        let unworked = RecordedFile {
             worked: false,
             ..claim(None, None)
         };
@@ -311,6 +311,6 @@ mod tests {
 
     #[test]
     fn unusual_file_names_are_shown_on_one_line() {
-        assert_eq!(shown(Path::new("/a\nb")), "/a\\nb");
+        assert_eq!(escape_path(Path::new("/a\nb")), "/a\\nb");
     }
 }

@@ -97,7 +97,7 @@ struct Options {
     ordering_key: Option<String>,
 
     /// Maximum number of attempts; 'unlimited' retries until the job expires
-    #[arg(long, value_name = "N", value_parser = max_attempts)]
+    #[arg(long, value_name = "N", value_parser = parse_max_attempts)]
     max_attempts: Option<Attempts>,
 
     /// Trace context of the job: a traceparent, optionally followed by a space and a tracestate
@@ -109,7 +109,7 @@ struct Options {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Attempts(Option<i32>);
 
-fn max_attempts(text: &str) -> Result<Attempts, String> {
+fn parse_max_attempts(text: &str) -> Result<Attempts, String> {
     match (text, text.parse()) {
         ("unlimited", _) => Ok(Attempts(None)),
         (_, Ok(number @ 1..)) => Ok(Attempts(Some(number))),
@@ -129,7 +129,7 @@ pub(super) async fn run(
     signals: &Signals,
 ) -> anyhow::Result<()> {
     if let Some(file) = &arguments.file {
-        let plan = lines::Plan {
+        let plan = lines::EnqueuePlan {
             file,
             batch: arguments.batch as usize,
             skip: arguments.skip,
@@ -144,7 +144,7 @@ pub(super) async fn run(
         .commit()
         .await
         .context("the job may or may not be enqueued")?;
-    terminal.result(id, &Enqueued { id: id.0 })
+    terminal.print_result(id, &Enqueued { id: id.0 })
 }
 
 impl Arguments {
@@ -195,10 +195,10 @@ mod tests {
 
     #[test]
     fn max_attempts_is_a_number_or_unlimited() {
-        assert_eq!(max_attempts("3"), Ok(Attempts(Some(3))));
-        assert_eq!(max_attempts("unlimited"), Ok(Attempts(None)));
+        assert_eq!(parse_max_attempts("3"), Ok(Attempts(Some(3))));
+        assert_eq!(parse_max_attempts("unlimited"), Ok(Attempts(None)));
         for wrong in ["0", "-1", "many", ""] {
-            assert!(max_attempts(wrong).is_err(), "{wrong}");
+            assert!(parse_max_attempts(wrong).is_err(), "{wrong}");
         }
     }
 }

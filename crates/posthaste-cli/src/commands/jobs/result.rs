@@ -8,7 +8,7 @@ use anyhow::ensure;
 use posthaste::{Client, JobId, State};
 use serde::Serialize;
 
-use super::{Chosen, named};
+use super::{JobSelection, job_ids_text};
 use crate::terminal::Terminal;
 
 #[derive(Serialize)]
@@ -17,11 +17,11 @@ struct JobResult {
     /// `None`: the job is not known.
     state: Option<String>,
     #[serde(skip)]
-    says: Says,
+    says: DescribeState,
 }
 
 /// A function that describes a state after a command.
-type Says = fn(&Option<String>) -> String;
+type DescribeState = fn(&Option<String>) -> String;
 
 impl fmt::Display for JobResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -32,13 +32,13 @@ impl fmt::Display for JobResult {
 pub(super) async fn cancel(
     client: &tokio_postgres::Client,
     terminal: &Terminal,
-    chosen: &Chosen,
+    chosen: &JobSelection,
 ) -> anyhow::Result<()> {
     let met = match chosen.ids.is_empty() || !chosen.which.is_any() {
         true => cancel_all(client, &unfinished_ids(client, chosen).await?).await?,
         false => cancel_all(client, &chosen.ids).await?,
     };
-    let says: Says = match chosen.which.is_any() {
+    let says: DescribeState = match chosen.which.is_any() {
         true => after_cancel,
         // An unaffected job may exist and not match the conditions.
         false => |state| match state {
@@ -60,7 +60,7 @@ fn after_cancel(state: &Option<String>) -> String {
 
 /// States of jobs that have not ended, in the order of a job's life: a job that changes its state
 /// while they are listed is found in the next state.
-const UNENDED: [State; 7] = [
+const UNFINISHED: [State; 7] = [
     State::Scheduled,
     State::Retrying,
     State::Blocked,
@@ -73,15 +73,15 @@ const UNENDED: [State; 7] = [
 /// Returns the jobs that match the conditions, the oldest first.
 async fn unfinished_ids(
     client: &tokio_postgres::Client,
-    chosen: &Chosen,
+    chosen: &JobSelection,
 ) -> anyhow::Result<Vec<i64>> {
     let mut ids = Vec::new();
     let states = match chosen.which.state {
         Some(state) => {
-            ensure!(UNENDED.contains(&state), "{state} jobs have already ended.");
+            ensure!(UNFINISHED.contains(&state), "{state} jobs have already ended.");
             vec![state]
         }
-        None => UNENDED.to_vec(),
+        None => UNFINISHED.to_vec(),
     };
     for state in states {
         let filter = chosen.filter().state(state).oldest_first();
@@ -96,7 +96,7 @@ async fn unfinished_ids(
 }
 
 /// Delay after a call that changed no job.
-const PAUSE: Duration = Duration::from_millis(200);
+const RETRY_DELAY: Duration = Duration::from_millis(200);
 
 /// Cancels jobs in several calls and returns their states. A call that finds jobs in many lanes
 /// leaves the rest available, so that one transaction holds few locks. So does a call that meets
@@ -113,7 +113,7 @@ pub(in crate::commands) async fn cancel_all(
         let (waiting, ended): (Vec<_>, Vec<_>) =
             met_now.partition(|(_, state)| *state == State::Available);
         if ended.is_empty() && !waiting.is_empty() {
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(RETRY_DELAY).await;
         }
         left = waiting.into_iter().map(|(id, _)| id).collect();
         met.extend(ended);
@@ -124,7 +124,7 @@ pub(in crate::commands) async fn cancel_all(
 pub(super) async fn retry(
     client: &tokio_postgres::Client,
     terminal: &Terminal,
-    chosen: &Chosen,
+    chosen: &JobSelection,
 ) -> anyhow::Result<()> {
     let met = Client::new(client).retry_where(&chosen.filter()).await?;
     let stays = |(_, state): &&(JobId, State)| matches!(state, State::Scheduled | State::Retrying);
@@ -142,7 +142,7 @@ pub(super) async fn retry(
         Some(state) => format!("is already {state}; redrive it to run it again"),
         None => "does not exist, or ended and is no longer kept".into(),
     })?;
-    ensure!(left.is_empty(), "not changed: {}.", named(&left));
+    ensure!(left.is_empty(), "not changed: {}.", job_ids_text(&left));
     Ok(())
 }
 
@@ -151,7 +151,7 @@ fn show_each(
     terminal: &Terminal,
     met: Vec<(JobId, State)>,
     ids: &[i64],
-    says: Says,
+    says: DescribeState,
 ) -> anyhow::Result<()> {
     let known: HashSet<i64> = met.iter().map(|(id, _)| id.0).collect();
     let unknown_ids: Vec<i64> = ids
@@ -167,11 +167,11 @@ fn show_each(
     let answers: Vec<JobResult> = answers
         .map(|(id, state)| JobResult { id, state, says })
         .collect();
-    terminal.results(&answers, "no waiting job matches")?;
+    terminal.print_results(&answers, "no waiting job matches")?;
     ensure!(
         unknown_ids.is_empty(),
         "not found: {}.",
-        named(&unknown_ids)
+        job_ids_text(&unknown_ids)
     );
     Ok(())
 }

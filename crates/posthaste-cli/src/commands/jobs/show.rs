@@ -13,7 +13,7 @@ use super::JobRow;
 use crate::terminal::{Terminal, escape_name};
 
 #[derive(Serialize)]
-struct Shown {
+struct JobDetails {
     #[serde(flatten)]
     line: JobRow,
     enqueued_at: Timestamp,
@@ -27,11 +27,11 @@ struct Shown {
     ended_at: Option<Timestamp>,
     delivery_id: String,
     kwargs: Box<RawValue>,
-    failures: Vec<Failed>,
+    failures: Vec<FailedAttempt>,
 }
 
 #[derive(Serialize)]
-struct Failed {
+struct FailedAttempt {
     attempt: i32,
     at: Timestamp,
     outcome: String,
@@ -40,7 +40,7 @@ struct Failed {
     error: Option<String>,
 }
 
-impl Failed {
+impl FailedAttempt {
     fn new(failure: Failure) -> Self {
         Self {
             attempt: failure.attempt,
@@ -53,11 +53,11 @@ impl Failed {
     }
 }
 
-impl Shown {
-    fn of(job: FoundJob, failures: Vec<Failure>) -> anyhow::Result<Self> {
+impl JobDetails {
+    fn new(job: FoundJob, failures: Vec<Failure>) -> anyhow::Result<Self> {
         Ok(Self {
             kwargs: RawValue::from_string(job.kwargs_json().to_owned())?,
-            line: JobRow::found(&job),
+            line: JobRow::from_found(&job),
             enqueued_at: job.enqueued_at,
             expires_at: job.expires_at,
             unique_key: job.unique_key,
@@ -68,7 +68,7 @@ impl Shown {
             claimed_at: job.claimed_at,
             ended_at: job.ended_at,
             delivery_id: job.delivery_id.to_string(),
-            failures: failures.into_iter().map(Failed::new).collect(),
+            failures: failures.into_iter().map(FailedAttempt::new).collect(),
         })
     }
 
@@ -81,7 +81,7 @@ impl Shown {
     }
 }
 
-impl fmt::Display for Shown {
+impl fmt::Display for JobDetails {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let line = &self.line;
         let attempts = match line.max_attempts {
@@ -116,16 +116,16 @@ impl fmt::Display for Shown {
             writeln!(text, "{label:14}{}", escape_name(&value))?;
         }
         f.write_str(text.trim_end())?;
-        table(f, &self.failures)
+        write_attempts(f, &self.failures)
     }
 }
 
 /// Writes the failed attempts, the first one first.
-fn table(f: &mut fmt::Formatter<'_>, failures: &[Failed]) -> fmt::Result {
+fn write_attempts(f: &mut fmt::Formatter<'_>, failures: &[FailedAttempt]) -> fmt::Result {
     if failures.is_empty() {
         return Ok(());
     }
-    let name = |failure: &Failed| escape_name(failure.worker_name.as_deref().unwrap_or_default());
+    let name = |failure: &FailedAttempt| escape_name(failure.worker_name.as_deref().unwrap_or_default());
     let wide = failures.iter().map(|one| name(one).chars().count()).max();
     let wide = wide.unwrap_or(0).clamp(6, 40);
     write!(
@@ -158,6 +158,6 @@ pub(super) async fn show(
         .find(id)
         .await?
         .with_context(|| format!("job {id} does not exist, or ended and is no longer kept."))?;
-    let shown = Shown::of(job, jobs.failures(id).await?)?;
-    terminal.result(&shown, &shown)
+    let shown = JobDetails::new(job, jobs.failures(id).await?)?;
+    terminal.print_result(&shown, &shown)
 }

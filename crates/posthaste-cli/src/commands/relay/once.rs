@@ -11,18 +11,18 @@ use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
 use crate::commands::status::one_line;
-use crate::routes::Started;
+use crate::routes::StartedRoute;
 
-const POLL_EVERY: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// How long queues must be empty after a destination was down: a job that finds it down is
 /// rescheduled by one second, and no count of waiting jobs includes it until then.
-const RESCHEDULED_FOR: Duration = Duration::from_secs(2);
+const EMPTY_FOR_AFTER_OUTAGE: Duration = Duration::from_secs(2);
 /// How long a destination may accept nothing before its jobs are no longer waited for.
-const PATIENCE: Duration = Duration::from_secs(10);
+const MAX_REFUSAL_TIME: Duration = Duration::from_secs(10);
 
 /// Returns the number of jobs of a queue that a relay could claim or is running, or that wait for
 /// their ordering key.
-pub(super) fn left(counters: &Counters, queue: &str) -> i64 {
+pub(super) fn unfinished_jobs(counters: &Counters, queue: &str) -> i64 {
     let jobs = counters.jobs.iter().filter(|of| of.queue == queue);
     jobs.map(|of| of.available + of.blocked + of.running + of.quarantined)
         .sum()
@@ -32,7 +32,7 @@ pub(super) fn left(counters: &Counters, queue: &str) -> i64 {
 /// relayed queues alone can unblock it: the leader has not promoted it yet, or the job before it is
 /// being sent. The query for that reads whole slots, so it runs only if the queue has no other
 /// jobs.
-async fn moves(
+async fn has_processable_job(
     client: &Client,
     counters: &Counters,
     queue: &str,
@@ -40,7 +40,7 @@ async fn moves(
 ) -> anyhow::Result<bool> {
     let of_queue = counters.jobs.iter().filter(|of| of.queue == queue);
     let blocked: i64 = of_queue.map(|of| of.blocked).sum();
-    let left = left(counters, queue);
+    let left = unfinished_jobs(counters, queue);
     if blocked == 0 || left > blocked {
         return Ok(left > 0);
     }
@@ -53,7 +53,7 @@ async fn moves(
 }
 
 /// The progress of a relay, and the time of the last progress.
-struct Course {
+struct RelayProgress {
     settled: u64,
     unavailable: u64,
     since: Instant,
@@ -62,9 +62,9 @@ struct Course {
 /// Completes when no job of the routes is waiting or running. It does not wait for jobs of a paused
 /// queue, nor for jobs whose ordering key is held by a job that is not due or that no relay of this
 /// process sends. Fails if the remaining jobs are for destinations that accept nothing.
-pub(super) async fn until_empty(client: &Client, relays: &[Started]) -> anyhow::Result<()> {
+pub(super) async fn wait_until_empty(client: &Client, relays: &[StartedRoute]) -> anyhow::Result<()> {
     let mut empty_since: Option<Instant> = None;
-    let mut courses: Vec<Option<Course>> = relays.iter().map(|_| None).collect();
+    let mut courses: Vec<Option<RelayProgress>> = relays.iter().map(|_| None).collect();
     loop {
         let begun = Instant::now();
         let counters = posthaste::Client::new(client).counters().await?;
@@ -76,20 +76,20 @@ pub(super) async fn until_empty(client: &Client, relays: &[Started]) -> anyhow::
             let status = one.relay.status();
             was_down |= status.unavailable > 0;
             let waits =
-                !is_paused(&one.queue) && moves(client, &counters, &one.queue, &relayed).await?;
+                !is_paused(&one.queue) && has_processable_job(client, &counters, &one.queue, &relayed).await?;
             // A destination that is down and was sent nothing does not matter.
             if !waits && (status.down_since.is_none() || status.unavailable == 0) {
                 *course = None;
                 continue;
             }
             let settled = status.accepted + status.rejected + status.retried;
-            let course = course.get_or_insert_with(|| Course {
+            let course = course.get_or_insert_with(|| RelayProgress {
                 settled,
                 unavailable: status.unavailable,
                 since: Instant::now(),
             });
             if course.settled != settled {
-                *course = Course {
+                *course = RelayProgress {
                     settled,
                     unavailable: status.unavailable,
                     since: Instant::now(),
@@ -97,7 +97,7 @@ pub(super) async fn until_empty(client: &Client, relays: &[Started]) -> anyhow::
             }
             let takes_nothing =
                 status.down_since.is_some() || status.unavailable > course.unavailable;
-            match takes_nothing && course.since.elapsed() > PATIENCE {
+            match takes_nothing && course.since.elapsed() > MAX_REFUSAL_TIME {
                 true => stuck.push((one, status.last_error.unwrap_or_default())),
                 false => is_busy = true,
             }
@@ -114,12 +114,12 @@ pub(super) async fn until_empty(client: &Client, relays: &[Started]) -> anyhow::
             empty_since = None;
         } else {
             let since = empty_since.get_or_insert_with(Instant::now);
-            if !was_down || since.elapsed() > RESCHEDULED_FOR {
+            if !was_down || since.elapsed() > EMPTY_FOR_AFTER_OUTAGE {
                 return Ok(());
             }
         }
         // A poll takes at most a sixth of the time.
-        tokio::time::sleep(POLL_EVERY.max(begun.elapsed() * 5)).await;
+        tokio::time::sleep(POLL_INTERVAL.max(begun.elapsed() * 5)).await;
     }
 }
 
@@ -140,13 +140,13 @@ struct RouteTotals {
 pub(super) struct Report(Vec<RouteTotals>);
 
 impl Report {
-    pub(super) fn combined(relays: &[Started]) -> Self {
+    pub(super) fn combined(relays: &[StartedRoute]) -> Self {
         Self(relays.iter().map(RouteTotals::new).collect())
     }
 }
 
 impl RouteTotals {
-    fn new(one: &Started) -> Self {
+    fn new(one: &StartedRoute) -> Self {
         let status = one.relay.status();
         Self {
             route: one.name.clone(),

@@ -51,16 +51,16 @@ pub(super) async fn run(
     let fed: Vec<Fed<'_>> = fed.collect();
     let misrouted = match misrouted(&client, &fed).await {
         Ok(lines) => lines,
-        Err(error) => vec![failure::line(&error)],
+        Err(error) => vec![failure::error_line(&error)],
     };
     if is_empty && misrouted.is_empty() {
-        terminal.note("no job is due");
+        terminal.print_remark("no job is due");
     }
     for line in misrouted {
-        terminal.note(&line);
+        terminal.print_remark(&line);
     }
     match terminal.is_json() {
-        true => terminal.document(&all),
+        true => terminal.print_json(&all),
         false => Ok(()),
     }
 }

@@ -5,11 +5,11 @@ use futures_util::future::select_all;
 use serde::Serialize;
 use tokio_postgres::Client;
 
-use super::misrouted::{Fed, misrouted};
+use super::misrouted::{RouteInput, misrouted_lines};
 use super::{RouteSelection, once};
 use crate::database::Database;
-use crate::observe::Listen;
-use crate::routes::{self, Started};
+use crate::observe::ListenOptions;
+use crate::routes::{self, StartedRoute};
 use crate::sandbox;
 use crate::signals::Signals;
 use crate::site;
@@ -31,7 +31,7 @@ pub(super) struct Arguments {
     patience: StopGrace,
 
     #[command(flatten)]
-    listen: Listen,
+    listen: ListenOptions,
 
     /// Print what would be sent, like 'relay preview', without sending it or changing the database;
     /// works on a copy of a database too
@@ -63,10 +63,10 @@ pub(super) async fn run(
     }
     let client = database.address().connect().await?;
     if arguments.once {
-        site::require(database.address()).await?;
+        site::require_adopted(database.address()).await?;
     }
     let relays = routes::start(routes, database.address()).await?;
-    let relays = routes::unless_all_refused(relays)?;
+    let relays = routes::require_one_usable(relays)?;
     if let (true, Some(refusal)) = (arguments.once, routes::first_refusal(&relays)) {
         return Err(refusal);
     }
@@ -87,10 +87,10 @@ pub(super) async fn run(
     if !arguments.once {
         warn_about_misrouted(&client, &relays, terminal).await?;
     }
-    terminal.event("working", "Ctrl-C stops", &worker.working())?;
+    terminal.report_event("working", "Ctrl-C stops", &worker.queues_json())?;
     let empty = async {
         match arguments.once {
-            true => once::until_empty(&client, &relays).await,
+            true => once::wait_until_empty(&client, &relays).await,
             false => std::future::pending().await,
         }
     };
@@ -103,34 +103,34 @@ pub(super) async fn run(
     let ended = worker.run_until(over, database, signals).await;
     if arguments.once {
         let report = once::Report::combined(&relays);
-        terminal.result(&report, &report)?;
+        terminal.print_result(&report, &report)?;
         if ended.is_ok() {
             signals.fail_if_signalled()?;
             warn_about_misrouted(&client, &relays, terminal).await?;
         }
     } else {
         let routes = once::Report::combined(&relays);
-        terminal.line("sent", &Totals { routes })?;
+        terminal.print_event_line("sent", &Totals { routes })?;
     }
     ended
 }
 
 async fn warn_about_misrouted(
     client: &Client,
-    relays: &[Started],
+    relays: &[StartedRoute],
     terminal: &Terminal,
 ) -> anyhow::Result<()> {
     let fed = relays.iter().map(|one| {
         let status = one.relay.status();
-        Fed {
+        RouteInput {
             route: &one.name,
             queue: &one.queue,
             came: status.accepted + status.rejected + status.retried + status.unavailable,
         }
     });
-    let fed: Vec<Fed<'_>> = fed.collect();
-    for line in misrouted(client, &fed).await? {
-        terminal.note(&line);
+    let fed: Vec<RouteInput<'_>> = fed.collect();
+    for line in misrouted_lines(client, &fed).await? {
+        terminal.print_remark(&line);
     }
     Ok(())
 }
@@ -138,7 +138,7 @@ async fn warn_about_misrouted(
 /// Completes when one of the destinations can never accept messages again, with its route and the
 /// reason. The command ends then: its user can reconnect the destination and run it again. If it
 /// continued for the other routes, this route would only appear to be down for a while.
-async fn wait_for_first_end(relays: &[Started]) -> anyhow::Error {
+async fn wait_for_first_end(relays: &[StartedRoute]) -> anyhow::Error {
     let gone = relays.iter().map(|one| {
         Box::pin(async move {
             one.relay.gone().await;

@@ -12,10 +12,10 @@ use tokio_postgres::types::Type;
 
 use super::behind::{self, Behind, Problem};
 use crate::database::Database;
-use crate::failure::{self, Ended};
-use crate::options::per_second;
+use crate::failure::{self, CommandExit};
+use crate::options::parse_rate_per_second;
 use crate::site;
-use crate::syncs::{self, Config, Sides};
+use crate::syncs::{self, SyncFile, SourceAndIndex};
 use crate::terminal::Terminal;
 
 /// The maximum number of differences in the text output.
@@ -34,7 +34,7 @@ pub(super) struct Arguments {
     tables: Vec<String>,
 
     #[command(flatten)]
-    config: Config,
+    config: SyncFile,
 
     /// Write or delete the documents that differ, then compare again. An index in a folder must
     /// have no other writer
@@ -47,7 +47,7 @@ pub(super) struct Arguments {
     contents: bool,
 
     /// Maximum rate at which rows, and documents, are read, such as 1000/s or 60000/m
-    #[arg(long, value_name = "RATE", value_parser = per_second)]
+    #[arg(long, value_name = "RATE", value_parser = parse_rate_per_second)]
     rate: Option<u32>,
 }
 
@@ -56,10 +56,10 @@ pub(super) async fn run(
     database: &Database,
     terminal: &Terminal,
 ) -> anyhow::Result<()> {
-    let tables = syncs::chosen(arguments.config.tables(database)?, &arguments.tables)?;
+    let tables = syncs::select_tables(arguments.config.tables(database)?, &arguments.tables)?;
     let client = database.address().connect().await?;
     if arguments.repair {
-        site::require(database.address()).await?;
+        site::require_adopted(database.address()).await?;
     }
     let audit = Audit {
         repair: arguments.repair,
@@ -73,20 +73,20 @@ pub(super) async fn run(
     };
     let mut reports = Vec::with_capacity(tables.len());
     for table in tables {
-        syncs::is_installed(&client, &table).await?;
-        let Sides { source, index } = syncs::open(&table, database.address(), access)?;
+        syncs::require_installed(&client, &table).await?;
+        let SourceAndIndex { source, index } = syncs::open_source_and_index(&table, database.address(), access)?;
         let found = audit.run(&*source, &*index).await?;
         if let Err(error) = keep(&client, table.name(), &found, arguments.contents).await {
             let table = table.name();
-            terminal.note(&format!(
+            terminal.print_remark(&format!(
                 "the audit of {table} could not be recorded for the console: {}",
-                failure::line(&error.into())
+                failure::error_line(&error.into())
             ));
         }
         let behind = behind::behind(&client).await?.remove(table.name());
         reports.push(Report::new(table.name(), found).with(behind.unwrap_or_default()));
     }
-    terminal.results(&reports, "no tables")?;
+    terminal.print_results(&reports, "no tables")?;
     let unequal: Vec<&str> = reports
         .iter()
         .filter(|one| !one.is_equal)
@@ -96,7 +96,7 @@ pub(super) async fn run(
         return Ok(());
     }
     let line = format!("{}: rows and documents differ.", unequal.join(", "));
-    Err(Ended {
+    Err(CommandExit {
         code: DIFFERS,
         line,
     }

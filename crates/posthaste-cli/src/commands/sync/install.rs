@@ -11,7 +11,7 @@ use serde::de::IgnoredAny;
 
 use crate::database::Database;
 use crate::failure;
-use crate::syncs::{self, Config};
+use crate::syncs::{self, SyncFile};
 use crate::terminal::Terminal;
 
 /// Prepare tables for syncing: add a version column, and triggers that enqueue a job for each
@@ -23,7 +23,7 @@ pub(super) struct Arguments {
     tables: Vec<String>,
 
     #[command(flatten)]
-    config: Config,
+    config: SyncFile,
 
     /// Print the statements instead of running them
     #[arg(long)]
@@ -42,7 +42,7 @@ pub(super) async fn run(
     database: &Database,
     terminal: &Terminal,
 ) -> anyhow::Result<()> {
-    let tables = syncs::chosen(arguments.config.tables(database)?, &arguments.tables)?;
+    let tables = syncs::select_tables(arguments.config.tables(database)?, &arguments.tables)?;
     let client = database.address().connect().await?;
     let mut all = Vec::with_capacity(tables.len());
     for table in tables {
@@ -54,14 +54,14 @@ pub(super) async fn run(
             let First { problem, fields } = first(&table, database).await?;
             if let Some(problem) = problem {
                 let problem = failure::redact(&problem);
-                terminal.note(&format!(
+                terminal.print_remark(&format!(
                     "sync {name}: the document of the first row cannot be built: {problem}"
                 ));
             }
             let is_elastic = table.elastic()?.is_some();
             for field in fields.iter().filter(|_| is_elastic) {
                 if let Some(reason) = Elastic::unfit_field(field) {
-                    terminal.note(&format!(
+                    terminal.print_remark(&format!(
                         "sync {name}: the index rejects documents with the field \"{field}\": \
                          {reason}. List the fields under 'document' in posthaste.toml, and install \
                          again"
@@ -75,9 +75,9 @@ pub(super) async fn run(
             is_done: !arguments.dry_run,
         });
     }
-    terminal.results(&all, "no tables")?;
+    terminal.print_results(&all, "no tables")?;
     if !arguments.dry_run {
-        terminal.note(
+        terminal.print_remark(
             "'posthaste sync run' fills an empty index; 'posthaste sync reindex TABLE --all' fills \
              one that is not empty. Restart a running 'sync run' to include a new table",
         );
@@ -95,7 +95,7 @@ struct First {
 }
 
 async fn first(table: &Synced, database: &Database) -> anyhow::Result<First> {
-    let source = syncs::source(table, database.address())?;
+    let source = syncs::open_source(table, database.address())?;
     let mut found = First::default();
     let read = async {
         let known = source.fields().await?;

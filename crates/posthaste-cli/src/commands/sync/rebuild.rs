@@ -14,10 +14,10 @@ use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
 use crate::database::Database;
-use crate::options::per_second;
+use crate::options::parse_rate_per_second;
 use crate::progress::{Progress, Unit};
 use crate::site;
-use crate::syncs::{self, Config};
+use crate::syncs::{self, SyncFile};
 use crate::terminal::Terminal;
 
 /// Rebuild an index of Elasticsearch or OpenSearch by the definition in the file
@@ -32,10 +32,10 @@ pub(super) struct Arguments {
     table: Option<String>,
 
     #[command(flatten)]
-    config: Config,
+    config: SyncFile,
 
     /// Maximum rate at which documents are written and compared, such as 1000/s or 60000/m
-    #[arg(long, value_name = "RATE", value_parser = per_second)]
+    #[arg(long, value_name = "RATE", value_parser = parse_rate_per_second)]
     rate: Option<u32>,
 
     /// Delete the unfinished new index instead of resuming
@@ -63,14 +63,14 @@ pub(super) async fn run(
         );
     };
     let client = database.address().connect().await?;
-    syncs::is_installed(&client, &table).await?;
-    site::require(database.address()).await?;
+    syncs::require_installed(&client, &table).await?;
+    site::require_adopted(database.address()).await?;
     if arguments.give_up {
         return give_up(name, &index, terminal).await;
     }
     let about = about(&client, name).await?;
     let rows = Watched {
-        rows: syncs::source(&table, database.address())?,
+        rows: syncs::open_source(&table, database.address())?,
         walked: AtomicU64::new(0),
         progress: terminal.progress("rebuilding", about, Unit::Rows),
     };
@@ -87,8 +87,8 @@ pub(super) async fn run(
         )
     })?;
     let done = Done::new(name, rebuilt);
-    terminal.result(&done, &done)?;
-    terminal.note(&format!(
+    terminal.print_result(&done, &done)?;
+    terminal.print_remark(&format!(
         "{} is no longer updated: delete it in five minutes, when no earlier batch can still be in \
          flight",
         done.replaced
@@ -111,7 +111,7 @@ async fn give_up(name: &str, index: &Elastic, terminal: &Terminal) -> anyhow::Re
         false => format!("{name}: no rebuild is in progress"),
     };
     let table = name.to_owned();
-    terminal.result(line, &GivenUp { table, was_begun })
+    terminal.print_result(line, &GivenUp { table, was_begun })
 }
 
 /// Returns the planner's estimate of the number of rows; `None` if the table was never analyzed.

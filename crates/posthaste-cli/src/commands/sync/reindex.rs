@@ -18,7 +18,7 @@ use tokio_postgres::types::{ToSql, Type};
 use self::progress::{Own, Progress};
 use crate::database::Database;
 use crate::progress::Unit;
-use crate::syncs::{self, Config};
+use crate::syncs::{self, SyncFile};
 use crate::terminal::Terminal;
 
 const POLL_EVERY: Duration = Duration::from_millis(500);
@@ -58,7 +58,7 @@ pub(super) struct Arguments {
     wait: bool,
 
     #[command(flatten)]
-    config: Config,
+    config: SyncFile,
 }
 
 /// Selects rows whose documents are written again.
@@ -118,7 +118,7 @@ pub(super) async fn run(
 ) -> anyhow::Result<()> {
     let table = arguments.config.table(database, Some(&arguments.table))?;
     let client = database.address().connect().await?;
-    syncs::is_installed(&client, &table).await?;
+    syncs::require_installed(&client, &table).await?;
     let (name, queue) = (table.name(), syncs::reindex_queue(table.name()));
     let Instead {
         progress,
@@ -132,7 +132,7 @@ pub(super) async fn run(
     if cancel {
         let cancelled = cancel_all(&client, &queue).await?;
         let line = format!("{name}: {} cancelled", pluralize(cancelled, "job", "jobs"));
-        return terminal.result(line, &Cancelled { cancelled });
+        return terminal.print_result(line, &Cancelled { cancelled });
     }
     if !progress && !arguments.wait && !arguments.which.has_choice() {
         bail!(
@@ -143,7 +143,7 @@ pub(super) async fn run(
     if arguments.which.has_choice() {
         let plan = Plan::make(&client, name, arguments).await?;
         if arguments.dry_run {
-            return terminal.result(&plan, &plan);
+            return terminal.print_result(&plan, &plan);
         }
         let jobs = plan.begin(&client).await;
         let jobs = jobs.with_context(|| format!("the re-index of {name} did not start"))?;
@@ -153,12 +153,12 @@ pub(super) async fn run(
         };
         let line = format!("{name}: {} {what}", pluralize(jobs, "document", "documents"));
         if !arguments.wait {
-            return terminal.result(line, &Begun { jobs });
+            return terminal.print_result(line, &Begun { jobs });
         }
-        terminal.note(&line);
+        terminal.print_remark(&line);
         let ended = wait(&client, &queue, Some(&plan.0.mark), terminal).await?;
         let done = Own::new(name, jobs, &ended, arguments.only_different);
-        return terminal.result(&done, &done);
+        return terminal.print_result(&done, &done);
     }
     let left = match arguments.wait {
         true => wait(&client, &queue, None, terminal).await?,
@@ -168,7 +168,7 @@ pub(super) async fn run(
         .counters()
         .await?;
     let far = Progress::new(&counters, name, &queue, left.open);
-    terminal.result(&far, &far)
+    terminal.print_result(&far, &far)
 }
 
 impl RowSelector {
@@ -260,7 +260,7 @@ async fn rest(
         false => format!("{name}: re-indexes continue"),
     };
     let table = name.to_owned();
-    terminal.result(line, &PauseResult { table, paused })
+    terminal.print_result(line, &PauseResult { table, paused })
 }
 
 /// Cancels the jobs of a queue that are not running, until there are none. Running jobs are done in

@@ -13,11 +13,11 @@ use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
 use crate::database::Database;
-use crate::failure::Ended;
-use crate::observe::Listen;
+use crate::failure::CommandExit;
+use crate::observe::ListenOptions;
 use crate::signals::Signals;
 use crate::site;
-use crate::syncs::{self, Config, Started};
+use crate::syncs::{self, SyncFile, StartedSync};
 use crate::terminal::Terminal;
 use crate::worker::{self, Settings, StopGrace};
 
@@ -36,7 +36,7 @@ pub(super) struct Arguments {
     tables: Vec<String>,
 
     #[command(flatten)]
-    config: Config,
+    config: SyncFile,
 
     /// Exit when everything that is due now is in the index and was read back from it; exit code 3
     /// if documents could not be built or were rejected
@@ -47,7 +47,7 @@ pub(super) struct Arguments {
     patience: StopGrace,
 
     #[command(flatten)]
-    listen: Listen,
+    listen: ListenOptions,
 }
 
 impl Arguments {
@@ -62,10 +62,10 @@ pub(super) async fn run(
     terminal: &Terminal,
     signals: &Signals,
 ) -> anyhow::Result<()> {
-    let tables = syncs::chosen(arguments.config.tables(database)?, &arguments.tables)?;
+    let tables = syncs::select_tables(arguments.config.tables(database)?, &arguments.tables)?;
     let client = database.address().connect().await?;
     if arguments.once {
-        site::require(database.address()).await?;
+        site::require_adopted(database.address()).await?;
     }
     let period = arguments.once.then_some(ONCE_EVERY);
     let syncs = syncs::start(tables, database.address(), period).await?;
@@ -80,7 +80,7 @@ pub(super) async fn run(
     for one in &syncs {
         one.tell(terminal)?;
     }
-    terminal.event("working", "Ctrl-C stops", &worker.working())?;
+    terminal.report_event("working", "Ctrl-C stops", &worker.queues_json())?;
     let empty = async {
         match arguments.once {
             true => until_seen(&client, &syncs).await,
@@ -90,14 +90,14 @@ pub(super) async fn run(
     worker.run_until(empty, database, signals).await?;
     let tables: Vec<Did> = syncs.iter().map(Did::new).collect();
     if arguments.once || !terminal.is_json() {
-        terminal.results(&tables, "nothing to sync")?;
+        terminal.print_results(&tables, "nothing to sync")?;
     }
     if arguments.once {
         signals.fail_if_signalled()?;
     }
     match arguments.once {
         true => all_indexed(&tables),
-        false => terminal.line("synced", &Synced { tables }),
+        false => terminal.print_event_line("synced", &Synced { tables }),
     }
 }
 
@@ -111,7 +111,7 @@ struct Synced {
 /// built or are rejected: these are retried with growing delays.
 pub(in crate::commands) async fn until_seen(
     client: &Client,
-    syncs: &[Started],
+    syncs: &[StartedSync],
 ) -> anyhow::Result<()> {
     let now = client.query_typed_one(include_str!("now.sql"), &[]).await?;
     let now: Timestamp = now.try_get(0)?;
@@ -149,7 +149,7 @@ fn all_indexed(report: &[Did]) -> anyhow::Result<()> {
         failed.join(", ")
     );
     let code = FAILED;
-    Err(Ended { code, line }.into())
+    Err(CommandExit { code, line }.into())
 }
 
 /// The totals of a table.
@@ -176,7 +176,7 @@ struct Count {
 }
 
 impl Did {
-    fn new(one: &Started) -> Self {
+    fn new(one: &StartedSync) -> Self {
         let statuses = one.syncs.each_ref().map(|(_, sync)| sync.status());
         let mut counts = BTreeMap::<_, u64>::new();
         for count in statuses.iter().flat_map(SyncStatus::counts) {

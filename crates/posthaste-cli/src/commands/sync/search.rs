@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::database::Database;
-use crate::syncs::{self, Config, Sides};
+use crate::syncs::{self, SyncFile, SourceAndIndex};
 use crate::terminal::{Terminal, escape_name};
 
 /// The maximum length of a document in the text output, in characters.
@@ -34,7 +34,7 @@ pub(super) struct Arguments {
     limit: u16,
 
     #[command(flatten)]
-    config: Config,
+    config: SyncFile,
 }
 
 pub(super) async fn run(
@@ -46,12 +46,12 @@ pub(super) async fn run(
         .config
         .table(database, arguments.table.as_deref())?;
     let client = database.address().connect().await?;
-    syncs::is_installed(&client, &table).await?;
-    let Sides { source, index } = syncs::open(&table, database.address(), Access::Read)?;
+    syncs::require_installed(&client, &table).await?;
+    let SourceAndIndex { source, index } = syncs::open_source_and_index(&table, database.address(), Access::Read)?;
     let words = arguments.words.join(" ");
     let rows = search_rows(&*source, &*index, &words, arguments.limit.into()).await?;
     let found: Vec<SearchHit> = rows.into_iter().filter_map(SearchHit::from_row).collect();
-    terminal.results(&found, "nothing found")
+    terminal.print_results(&found, "nothing found")
 }
 
 /// A matching row.

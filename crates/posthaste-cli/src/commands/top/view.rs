@@ -64,7 +64,7 @@ pub(crate) struct Action {
 
 /// The request of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Asked {
+pub(crate) enum KeyRequest {
     Nothing,
     Quit,
     Suspend,
@@ -110,22 +110,22 @@ impl View {
             .sort_by(|one, other| self.sort.compare(one, other));
     }
 
-    pub(crate) fn press(&mut self, event: &Event, frame: &mut Frame) -> Asked {
+    pub(crate) fn press(&mut self, event: &Event, frame: &mut Frame) -> KeyRequest {
         if is_control(event, 'z') {
-            return Asked::Suspend;
+            return KeyRequest::Suspend;
         }
         let Some(key) = event.as_key_press_event() else {
-            return Asked::Nothing;
+            return KeyRequest::Nothing;
         };
         let is_quit = matches!(key.code, KeyCode::Char('q' | 'Q'));
         self.message = None;
         if key.modifiers.contains(KeyModifiers::CONTROL)
             || !is_quit && std::mem::take(&mut self.has_help)
         {
-            return Asked::Nothing;
+            return KeyRequest::Nothing;
         }
         match key.code {
-            KeyCode::Char('q' | 'Q') => return Asked::Quit,
+            KeyCode::Char('q' | 'Q') => return KeyRequest::Quit,
             KeyCode::Char('j') | KeyCode::Down => self.choose(frame, 1),
             KeyCode::Char('k') | KeyCode::Up => self.choose(frame, -1),
             KeyCode::Char('s') => {
@@ -138,7 +138,7 @@ impl View {
             KeyCode::Char('r') => return self.act(false),
             _ => {}
         }
-        Asked::Nothing
+        KeyRequest::Nothing
     }
 
     /// Chooses the next or the previous queue; the first one if none is chosen or the chosen one is
@@ -154,17 +154,17 @@ impl View {
         self.chosen = frame.queues.get(at).map(|line| line.queue.clone());
     }
 
-    fn act(&mut self, pauses: bool) -> Asked {
+    fn act(&mut self, pauses: bool) -> KeyRequest {
         match &self.chosen {
             _ if !self.operates => {
                 self.message = Some("read-only: start with --operate to change queues".to_owned());
-                Asked::Nothing
+                KeyRequest::Nothing
             }
             None => {
                 self.message = Some("select a queue first: j and k".to_owned());
-                Asked::Nothing
+                KeyRequest::Nothing
             }
-            Some(queue) => Asked::Act(Action {
+            Some(queue) => KeyRequest::Act(Action {
                 queue: queue.clone(),
                 pauses,
             }),
@@ -251,12 +251,12 @@ mod tests {
         let control = |letter| Event::Key(KeyEvent::new(KeyCode::Char(letter), CONTROL));
         // Ctrl-J is a line feed.
         for event in [control('j'), control('q'), letter('x'), key(KeyCode::Esc)] {
-            assert_eq!(press(&event), (Asked::Nothing, None), "{event:?}");
+            assert_eq!(press(&event), (KeyRequest::Nothing, None), "{event:?}");
         }
-        assert_eq!(press(&Event::Resize(80, 24)), (Asked::Nothing, None));
-        assert_eq!(press(&control('z')), (Asked::Suspend, None));
-        assert_eq!(press(&letter('q')), (Asked::Quit, None));
-        let chosen = (Asked::Nothing, Some("a".to_owned()));
+        assert_eq!(press(&Event::Resize(80, 24)), (KeyRequest::Nothing, None));
+        assert_eq!(press(&control('z')), (KeyRequest::Suspend, None));
+        assert_eq!(press(&letter('q')), (KeyRequest::Quit, None));
+        let chosen = (KeyRequest::Nothing, Some("a".to_owned()));
         assert_eq!(press(&key(KeyCode::Down)), chosen);
     }
 
@@ -289,21 +289,21 @@ mod tests {
         let mut frame = frame(&[("a", 3.0, 1)]);
         let mut view = View::new(false);
         view.press(&key(KeyCode::Down), &mut frame);
-        assert_eq!(view.press(&letter('p'), &mut frame), Asked::Nothing);
+        assert_eq!(view.press(&letter('p'), &mut frame), KeyRequest::Nothing);
         let lines = drawn(&view, &frame, 30);
         assert!(lines[0].contains("--operate"), "{lines:?}");
         let mut operates = View::new(true);
-        assert_eq!(operates.press(&letter('p'), &mut frame), Asked::Nothing);
+        assert_eq!(operates.press(&letter('p'), &mut frame), KeyRequest::Nothing);
         operates.press(&key(KeyCode::Down), &mut frame);
         let action = |pauses| {
             let queue = "a".to_owned();
-            Asked::Act(Action { queue, pauses })
+            KeyRequest::Act(Action { queue, pauses })
         };
         assert_eq!(operates.press(&letter('p'), &mut frame), action(true));
         assert_eq!(operates.press(&letter('r'), &mut frame), action(false));
         // No key acts while the help is shown.
         operates.press(&letter('?'), &mut frame);
-        assert_eq!(operates.press(&letter('p'), &mut frame), Asked::Nothing);
+        assert_eq!(operates.press(&letter('p'), &mut frame), KeyRequest::Nothing);
         assert_eq!(operates.press(&letter('p'), &mut frame), action(true));
     }
 

@@ -6,7 +6,7 @@ use posthaste_elastic::two_phase::{Audit, Coordinator};
 use posthaste_observe::format::pluralize;
 use serde::Serialize;
 
-use crate::failure::Ended;
+use crate::failure::CommandExit;
 use crate::terminal::Terminal;
 
 /// The exit code if there are inconsistencies, as of `doctor`.
@@ -67,7 +67,7 @@ impl fmt::Display for Report {
 
 pub(super) async fn run(coordinator: &Coordinator, terminal: &Terminal) -> anyhow::Result<()> {
     let report = Report(coordinator.audit().await?);
-    terminal.result(&report, &report)?;
+    terminal.print_result(&report, &report)?;
     judged(&report.0)
 }
 
@@ -75,7 +75,7 @@ pub(super) async fn run(coordinator: &Coordinator, terminal: &Terminal) -> anyho
 fn judged(audit: &Audit) -> anyhow::Result<()> {
     if !audit.agrees() {
         let wrong = audit.disagreements.len() as u64 + audit.more;
-        return Err(Ended {
+        return Err(CommandExit {
             code: SOMETHING_IS_WRONG,
             line: format!(
                 "{} found.",
@@ -112,7 +112,7 @@ mod tests {
         assert!(text.contains("not checked: document hot,"), "{text}");
         assert!(text.ends_with("not checked: 1 more"), "{text}");
         let ended = judged(&moving).unwrap_err();
-        assert_eq!(failure::code(&ended), 1, "{ended}");
+        assert_eq!(failure::exit_code(&ended), 1, "{ended}");
         let ghost = Disagreement {
             document: Some("a".into()),
             transaction: Some("ghost".into()),
@@ -122,6 +122,6 @@ mod tests {
             disagreements: vec![ghost],
             ..moving
         };
-        assert_eq!(failure::code(&judged(&wrong).unwrap_err()), 3);
+        assert_eq!(failure::exit_code(&judged(&wrong).unwrap_err()), 3);
     }
 }

@@ -8,7 +8,7 @@ use posthaste_elastic::two_phase::{Coordinator, Listed, Record, State, Stuck};
 use posthaste_observe::format::pluralize;
 use serde::Serialize;
 
-use crate::options::duration;
+use crate::options::parse_duration;
 use crate::terminal::Terminal;
 
 #[derive(clap::Args)]
@@ -19,7 +19,7 @@ pub(super) struct Arguments {
 
     /// List open transactions whose state has not changed for this long, oldest first, with the
     /// cause
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     stuck_for: Option<Duration>,
 
     /// Maximum number of transactions to list
@@ -49,13 +49,13 @@ pub(super) async fn run(
     if let Some(time) = arguments.stuck_for {
         let stuck = coordinator.stuck(time).await?;
         let lines: Vec<StuckRow> = stuck.into_iter().map(StuckRow).collect();
-        return terminal.results(&lines, "no transaction matches");
+        return terminal.print_results(&lines, "no transaction matches");
     }
     let listed = coordinator
         .list(&arguments.state, usize::from(arguments.limit))
         .await?;
     let list = List(listed);
-    terminal.result(&list, &list)
+    terminal.print_result(&list, &list)
 }
 
 /// A transaction that needs attention, with the cause.
@@ -194,5 +194,5 @@ pub(super) async fn show(
     let record = coordinator.get(id).await?;
     let record = record.with_context(|| format!("transaction {id} does not exist."))?;
     let shown = Shown { id, record };
-    terminal.result(&shown, &shown)
+    terminal.print_result(&shown, &shown)
 }

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::list::StuckRow;
 use crate::failure;
-use crate::options::{between, duration};
+use crate::options::{parse_duration_between, parse_duration};
 use crate::signals::Signals;
 use crate::terminal::Terminal;
 
@@ -28,11 +28,11 @@ pub(super) struct Arguments {
 
     /// Recover only transactions that have been due for longer than this; the programs that created
     /// newer ones may still be finishing them
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_duration)]
     older_than: Duration,
 
     /// Time between passes
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = between(1, 86_400))]
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_duration_between(1, 86_400))]
     every: Duration,
 }
 
@@ -122,10 +122,10 @@ pub(super) async fn run(
     signals: &Signals,
 ) -> anyhow::Result<()> {
     let grace = arguments.older_than;
-    let stop = signals.stop();
+    let stop = signals.stop_token();
     let mut named: Option<Instant> = None;
     if !arguments.once {
-        terminal.event("recovering", "recovering; Ctrl-C stops", &json!({}))?;
+        terminal.report_event("recovering", "recovering; Ctrl-C stops", &json!({}))?;
     }
     loop {
         let is_long_running = || !stop.is_cancelled();
@@ -140,7 +140,7 @@ pub(super) async fn run(
         };
         match pass.await {
             Ok((_, pass)) if arguments.once => {
-                terminal.result(&pass, &pass)?;
+                terminal.print_result(&pass, &pass)?;
                 signals.fail_if_signalled()?;
                 return match pass.not_read {
                     Some(_) => anyhow::bail!("transactions stuck for an hour could not be listed."),
@@ -149,7 +149,7 @@ pub(super) async fn run(
             }
             Ok((is_time, pass)) => {
                 if pass.has_news() {
-                    terminal.outcome("pass", &pass, &pass)?;
+                    terminal.print_outcome("pass", &pass, &pass)?;
                 }
                 if is_time && pass.not_read.is_none() {
                     named = Some(Instant::now());
@@ -158,7 +158,7 @@ pub(super) async fn run(
             Err(error) if arguments.once => return Err(error),
             // The server may become available again, or an operator may repair the index.
             Err(error) => {
-                terminal.note(&format!("nothing was recovered: {}", failure::line(&error)))
+                terminal.print_remark(&format!("nothing was recovered: {}", failure::error_line(&error)))
             }
         }
         // Random, so that processes that started together do not stay in step.

@@ -2,17 +2,17 @@
 
 use posthaste_observe::{Finding, Kind, Snapshot};
 
-use super::{All, Labels, Metric, Series};
+use super::{MetricList, Labels, Metric, Series};
 
 /// Makes the metrics from a snapshot without exempt jobs, and from its findings.
 pub(crate) fn alerts(snapshot: &Snapshot, found: &[Finding], labels: &mut Labels) -> Vec<Metric> {
-    let mut all = All::default();
-    watched(&mut all, snapshot, labels);
-    findings(&mut all, found, labels);
+    let mut all = MetricList::default();
+    add_watched_queues(&mut all, snapshot, labels);
+    add_findings(&mut all, found, labels);
     all.0
 }
 
-fn watched(all: &mut All, snapshot: &Snapshot, labels: &mut Labels) {
+fn add_watched_queues(all: &mut MetricList, snapshot: &Snapshot, labels: &mut Labels) {
     let (mut completed, mut lengths) = (Series::new(), Series::new());
     for (queue, sums) in snapshot.sums_by_queue() {
         let key = vec![("queue", labels.queue(queue))];
@@ -27,7 +27,7 @@ fn watched(all: &mut All, snapshot: &Snapshot, labels: &mut Labels) {
 }
 
 /// Adds the findings. Each kind has a series without a subject, so that its alerts end.
-fn findings(all: &mut All, found: &[Finding], labels: &mut Labels) {
+fn add_findings(all: &mut MetricList, found: &[Finding], labels: &mut Labels) {
     let key = |kind: Kind, subject: String| {
         let (id, level) = (kind.id().to_owned(), kind.level().as_str().to_owned());
         vec![("id", id), ("level", level), ("subject", subject)]
@@ -36,7 +36,7 @@ fn findings(all: &mut All, found: &[Finding], labels: &mut Labels) {
     let mut series: Series = kinds.map(|kind| (key(*kind, String::new()), 0.0)).collect();
     for one in found {
         let subject = match one.kind.has_lasting_subject() && !one.subject.is_empty() {
-            true => labels.of("subject", one.kind.id(), &one.subject),
+            true => labels.value("subject", one.kind.id(), &one.subject),
             false => String::new(),
         };
         *series.entry(key(one.kind, subject)).or_default() += 1.0;

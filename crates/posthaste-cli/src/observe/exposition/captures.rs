@@ -3,7 +3,7 @@
 use posthaste_capture::Overview;
 use posthaste_observe::Snapshot;
 
-use super::{All, Labels, Series};
+use super::{MetricList, Labels, Series};
 
 const STATES: [&str; 10] = [
     "running",
@@ -66,11 +66,11 @@ const METRICS: [(&str, &str, &str, Figure); 7] = [
     ),
 ];
 
-pub(super) fn captures(all: &mut All, snapshot: &Snapshot, labels: &mut Labels) {
+pub(super) fn add_captures(all: &mut MetricList, snapshot: &Snapshot, labels: &mut Labels) {
     let captures = &snapshot.captures;
     let names: Vec<_> = captures
         .iter()
-        .map(|one| ("capture", labels.of("capture", "", &one.name)))
+        .map(|one| ("capture", labels.value("capture", "", &one.name)))
         .collect();
     let captures = || names.iter().cloned().zip(captures);
     for (name, kind, help, read) in METRICS {

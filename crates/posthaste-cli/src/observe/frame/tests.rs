@@ -32,8 +32,8 @@ fn snapshot(jobs: Vec<Counter>, late: &[(&str, f64, bool)]) -> Snapshot {
     snapshot
 }
 
-fn frame(snapshot: &Snapshot, then: Option<&Completed>) -> Frame {
-    let now = Completed::new(snapshot, 12.0);
+fn frame(snapshot: &Snapshot, then: Option<&CompletedTotals>) -> Frame {
+    let now = CompletedTotals::new(snapshot, 12.0);
     Frame::new(snapshot, &now, then, &Thresholds::default())
 }
 
@@ -73,7 +73,7 @@ fn queues_are_sorted_by_lateness_then_length() {
 
 #[test]
 fn rates_are_computed_since_the_previous_read() {
-    let then = Completed {
+    let then = CompletedTotals {
         at: 10.0,
         queues: BTreeMap::from([("mail".into(), 100), ("restored".into(), 500)]),
     };

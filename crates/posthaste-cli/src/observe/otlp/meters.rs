@@ -14,11 +14,11 @@ use parking_lot::Mutex;
 
 use super::SCOPE;
 use crate::observe::collector::Collector;
-use crate::observe::exposition::{Metric, SECONDS, Series};
+use crate::observe::exposition::{Metric, HISTOGRAM_BOUNDS, Series};
 
 /// Time between two reads of the database for the collector, unless the environment sets a shorter
 /// one.
-const READS: Duration = Duration::from_secs(15);
+const MAX_READ_INTERVAL: Duration = Duration::from_secs(15);
 
 /// A recorder of the library's metrics for the collector.
 pub(crate) struct Meters {
@@ -39,7 +39,7 @@ impl Meters {
     }
 
     /// Returns the exported name and attributes of a metric.
-    fn named(&self, key: &Key) -> (String, Vec<KeyValue>) {
+    fn exported_name(&self, key: &Key) -> (String, Vec<KeyValue>) {
         let is_run = key.name() == posthaste::metrics::RUN_SECONDS;
         let is_messaging = self.has_messaging_names && is_run;
         let labels = key.labels().map(|label| {
@@ -68,11 +68,11 @@ impl Recorder for Meters {
     fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
 
     fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
-        let (name, attributes) = self.named(key);
+        let (name, attributes) = self.exported_name(key);
         let mut all = self.counters.lock();
         let new = || self.meter.u64_counter(name.clone()).build();
         let instrument = all.entry(name.clone()).or_insert_with(new).clone();
-        Counter::from_arc(Arc::new(Counts {
+        Counter::from_arc(Arc::new(OtlpCounter {
             instrument,
             attributes,
         }))
@@ -84,26 +84,26 @@ impl Recorder for Meters {
     }
 
     fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
-        let (name, attributes) = self.named(key);
+        let (name, attributes) = self.exported_name(key);
         let mut all = self.histograms.lock();
         let new = || {
             let histogram = self.meter.f64_histogram(name.clone()).with_unit("s");
-            histogram.with_boundaries(SECONDS.to_vec()).build()
+            histogram.with_boundaries(HISTOGRAM_BOUNDS.to_vec()).build()
         };
         let instrument = all.entry(name.clone()).or_insert_with(new).clone();
-        Histogram::from_arc(Arc::new(Times {
+        Histogram::from_arc(Arc::new(OtlpHistogram {
             instrument,
             attributes,
         }))
     }
 }
 
-struct Counts {
+struct OtlpCounter {
     instrument: opentelemetry::metrics::Counter<u64>,
     attributes: Vec<KeyValue>,
 }
 
-impl CounterFn for Counts {
+impl CounterFn for OtlpCounter {
     fn increment(&self, value: u64) {
         self.instrument.add(value, &self.attributes);
     }
@@ -112,19 +112,19 @@ impl CounterFn for Counts {
     fn absolute(&self, _: u64) {}
 }
 
-struct Times {
+struct OtlpHistogram {
     instrument: opentelemetry::metrics::Histogram<f64>,
     attributes: Vec<KeyValue>,
 }
 
-impl HistogramFn for Times {
+impl HistogramFn for OtlpHistogram {
     fn record(&self, value: f64) {
         self.instrument.record(value, &self.attributes);
     }
 }
 
 /// The last values of the database, by metric.
-type Last = Arc<Mutex<BTreeMap<&'static str, Series>>>;
+type LastValues = Arc<Mutex<BTreeMap<&'static str, Series>>>;
 
 /// Observes the metrics of a database until the process ends.
 pub(crate) fn observe(collector: Collector) {
@@ -132,7 +132,7 @@ pub(crate) fn observe(collector: Collector) {
         return;
     }
     tokio::spawn(async move {
-        let (last, mut known) = (Last::default(), BTreeSet::new());
+        let (last, mut known) = (LastValues::default(), BTreeSet::new());
         let mut reads = tokio::time::interval(export_interval());
         reads.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
@@ -144,7 +144,7 @@ pub(crate) fn observe(collector: Collector) {
             let read = read.iter().chain([&up]);
             for metric in read.clone() {
                 if known.insert(metric.name) {
-                    tell(metric, &last);
+                    register_instrument(metric, &last);
                 }
             }
             let all = read.map(|one| (one.name, one.series.clone()));
@@ -153,17 +153,17 @@ pub(crate) fn observe(collector: Collector) {
     });
 }
 
-/// Returns the read interval: the export interval, from 100 ms to [`READS`].
+/// Returns the read interval: the export interval, from 100 ms to [`MAX_READ_INTERVAL`].
 fn export_interval() -> Duration {
-    let interval = super::variable("OTEL_METRIC_EXPORT_INTERVAL");
+    let interval = super::env_unless_empty("OTEL_METRIC_EXPORT_INTERVAL");
     let interval = interval.and_then(|text| text.parse().ok());
     interval
-        .map_or(READS, Duration::from_millis)
-        .clamp(Duration::from_millis(100), READS)
+        .map_or(MAX_READ_INTERVAL, Duration::from_millis)
+        .clamp(Duration::from_millis(100), MAX_READ_INTERVAL)
 }
 
 /// Registers an instrument for this metric.
-fn tell(metric: &Metric, last: &Last) {
+fn register_instrument(metric: &Metric, last: &LastValues) {
     let meter = opentelemetry::global::meter(SCOPE);
     let (name, help, last) = (metric.name, metric.help, Arc::clone(last));
     let observe = move |observer: &dyn AsyncInstrument<f64>| {

@@ -9,21 +9,21 @@ use opentelemetry_http::{Bytes, HttpClient, HttpError, Request, Response};
 use tokio::runtime::Handle;
 
 /// The timeout of a request to the collector.
-const WITHIN: Duration = Duration::from_secs(10);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// The maximum bytes of a response that are read; only errors are read.
-const ANSWER: usize = 64 << 10;
+const MAX_RESPONSE_BYTES: usize = 64 << 10;
 
 /// The connection to the collector, shared by spans and metrics.
 #[derive(Clone, Debug)]
-pub(super) struct Post {
+pub(super) struct CollectorClient {
     client: reqwest::Client,
     runtime: Handle,
     fails: Arc<AtomicBool>,
 }
 
-impl Post {
+impl CollectorClient {
     pub(super) fn new(runtime: Handle) -> anyhow::Result<Self> {
-        let client = reqwest::Client::builder().timeout(WITHIN);
+        let client = reqwest::Client::builder().timeout(REQUEST_TIMEOUT);
         Ok(Self {
             client: client.build()?,
             runtime,
@@ -32,7 +32,7 @@ impl Post {
     }
 
     /// Logs the first failure, and the first success after a failure.
-    fn learn(&self, wrong: Option<String>) {
+    fn log_transition(&self, wrong: Option<String>) {
         let failed = self.fails.swap(wrong.is_some(), Ordering::Relaxed);
         match wrong {
             Some(error) if !failed => tracing::warn!(
@@ -46,11 +46,11 @@ impl Post {
 }
 
 #[async_trait]
-impl HttpClient for Post {
+impl HttpClient for CollectorClient {
     async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
         let sent = self.runtime.spawn(send(self.client.clone(), request));
         let answer = sent.await.map_err(HttpError::from).and_then(|sent| sent);
-        self.learn(match &answer {
+        self.log_transition(match &answer {
             Ok(answer) if answer.status().is_success() => None,
             Ok(answer) => Some(format!("HTTP status {}", answer.status().as_u16())),
             Err(error) => Some(error.to_string()),
@@ -69,8 +69,8 @@ async fn send(
     let mut body = Vec::new();
     while let Some(chunk) = answer.chunk().await? {
         body.extend_from_slice(&chunk);
-        if body.len() > ANSWER {
-            body.truncate(ANSWER);
+        if body.len() > MAX_RESPONSE_BYTES {
+            body.truncate(MAX_RESPONSE_BYTES);
             break;
         }
     }

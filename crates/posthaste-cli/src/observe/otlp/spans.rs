@@ -13,13 +13,13 @@ use opentelemetry_sdk::trace::{SpanData, SpanExporter};
 
 /// An exporter that converts spans.
 #[derive(Debug)]
-pub(super) struct Runs<E> {
+pub(super) struct RunSpanExporter<E> {
     to: E,
     has_messaging_names: bool,
 }
 
-impl<E> Runs<E> {
-    pub(super) fn to(to: E, has_messaging_names: bool) -> Self {
+impl<E> RunSpanExporter<E> {
+    pub(super) fn new(to: E, has_messaging_names: bool) -> Self {
         Self {
             to,
             has_messaging_names,
@@ -27,10 +27,10 @@ impl<E> Runs<E> {
     }
 }
 
-impl<E: SpanExporter> SpanExporter for Runs<E> {
+impl<E: SpanExporter> SpanExporter for RunSpanExporter<E> {
     async fn export(&self, mut batch: Vec<SpanData>) -> OTelSdkResult {
         for span in &mut batch {
-            complete(span, self.has_messaging_names);
+            complete_span(span, self.has_messaging_names);
         }
         self.to.export(batch).await
     }
@@ -49,10 +49,10 @@ impl<E: SpanExporter> SpanExporter for Runs<E> {
 }
 
 /// Spans of the libraries: a run, a batch of a relay, a pass of a sync.
-pub(super) const NAMES: [&str; 3] = ["job", "send", "sync"];
+pub(super) const SPAN_NAMES: [&str; 3] = ["job", "send", "sync"];
 
 /// Adds the name, kind and attributes of OpenTelemetry to a span.
-fn complete(span: &mut SpanData, has_messaging_names: bool) {
+fn complete_span(span: &mut SpanData, has_messaging_names: bool) {
     let of = |key: &str| {
         let all = span.attributes.iter();
         all.clone()
@@ -77,7 +77,7 @@ fn complete(span: &mut SpanData, has_messaging_names: bool) {
     };
     let wrong = of("kind").map(|kind| kind.to_string());
     let parents = format!("{} {}", text("traceparent"), text("links"));
-    let links = parents.split_whitespace().filter_map(linked);
+    let links = parents.split_whitespace().filter_map(parse_traceparent);
     let links = links.map(|context| Link::new(context, Vec::new(), 0));
     span.links.links.extend(links);
     span.span_kind = kind;
@@ -86,7 +86,7 @@ fn complete(span: &mut SpanData, has_messaging_names: bool) {
         false => called.into(),
     };
     let renamed = span.attributes.drain(..);
-    let renamed = renamed.filter_map(|one| renamed_to(one, has_messaging_names));
+    let renamed = renamed.filter_map(|one| renamed_attribute(one, has_messaging_names));
     span.attributes = renamed.collect();
     if has_messaging_names {
         span.attributes.extend([
@@ -110,7 +110,7 @@ fn complete(span: &mut SpanData, has_messaging_names: bool) {
 }
 
 /// Returns an attribute under its exported name.
-fn renamed_to(one: KeyValue, has_messaging_names: bool) -> Option<KeyValue> {
+fn renamed_attribute(one: KeyValue, has_messaging_names: bool) -> Option<KeyValue> {
     let key = match (one.key.as_str(), has_messaging_names) {
         ("job", false) => "posthaste.job.id",
         ("job", true) => "messaging.message.id",
@@ -142,7 +142,7 @@ fn renamed_to(one: KeyValue, has_messaging_names: bool) -> Option<KeyValue> {
 }
 
 /// Returns the span context of a `traceparent`, `None` if it is invalid.
-fn linked(parent: &str) -> Option<SpanContext> {
+fn parse_traceparent(parent: &str) -> Option<SpanContext> {
     if !posthaste::__private::is_traceparent(parent) {
         return None;
     }
@@ -162,13 +162,13 @@ mod tests {
     #[test]
     fn invalid_traceparents_make_no_link() {
         let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
-        let context = linked(parent).unwrap();
+        let context = parse_traceparent(parent).unwrap();
         let trace = context.trace_id().to_string();
         assert_eq!(trace, "0af7651916cd43dd8448eb211c80319c");
         assert_eq!(context.span_id().to_string(), "b7ad6b7169203331");
         assert!(context.is_sampled() && context.is_remote());
         for wrong in ["", "00-0af7-b7-01", "x", &parent.replace('a', "g")] {
-            assert_eq!(linked(wrong), None, "{wrong}");
+            assert_eq!(parse_traceparent(wrong), None, "{wrong}");
         }
     }
 }

@@ -13,15 +13,15 @@ use serde::{Deserialize, Serialize};
 use tokio_postgres::Client;
 use uuid::Uuid;
 
-use super::proof::Counted;
+use super::proof::CountAndDigest;
 use crate::connect::Address;
-use crate::file::{self, Wanted};
+use crate::file::{self, NeededSections};
 
 /// The file in the folder of the database.
-const LINES: &str = "packages.captured.ndjson";
+const LINES_FILE: &str = "packages.captured.ndjson";
 
 /// The settings of the capture as a user would write them.
-pub(super) const SETTINGS: &str = "
+pub(super) const CAPTURE_SETTINGS: &str = "
 # Changes of the table, read from the write-ahead log and written as lines.
 [capture.package]
 tables = [\"public.package\"]
@@ -62,9 +62,9 @@ impl Captured {
         folder: &Path,
         is_new: bool,
     ) -> anyhow::Result<Result<Self, String>> {
-        let captures = file::parse(SETTINGS, Wanted::Captures)?.captures;
+        let captures = file::parse_sections(CAPTURE_SETTINGS, NeededSections::Captures)?.captures;
         let capture = captures.into_iter().next().context("no capture")?;
-        let file = folder.join(LINES);
+        let file = folder.join(LINES_FILE);
         let database = address.database();
         let installed = async {
             if is_new || !file.exists() {
@@ -99,8 +99,8 @@ impl Captured {
         self.capture.remove(&address.database()).await?;
         let place = || self.file.display().to_string();
         let lines = BufReader::new(File::open(&self.file).with_context(place)?);
-        let folded = Folded::of(lines).with_context(place)?;
-        let (rows, digest) = folded.counted();
+        let folded = FoldedTable::from_lines(lines).with_context(place)?;
+        let (rows, digest) = folded.count_and_digest();
         Ok(Report {
             changes: folded.ids.len().try_into()?,
             repeats: folded.repeats,
@@ -156,15 +156,15 @@ struct Row {
 
 /// The table that results from the changes.
 #[derive(Default)]
-struct Folded {
+struct FoldedTable {
     /// The versions of rows that are not hidden.
     rows: BTreeMap<String, Option<i64>>,
     ids: HashSet<Uuid>,
     repeats: u64,
 }
 
-impl Folded {
-    fn of(lines: impl BufRead) -> anyhow::Result<Self> {
+impl FoldedTable {
+    fn from_lines(lines: impl BufRead) -> anyhow::Result<Self> {
         let mut folded = Self::default();
         let mut torn = None;
         for (at, line) in lines.lines().enumerate() {
@@ -177,7 +177,7 @@ impl Folded {
                 bail!("line {at} is incomplete, and no killed process left it");
             }
             match serde_json::from_str(&line) {
-                Ok(line) => folded.take(line),
+                Ok(line) => folded.apply(line),
                 Err(_) => torn = Some(at + 1),
             }
         }
@@ -188,7 +188,7 @@ impl Folded {
     }
 
     /// Applies a change. Repeats are applied too: all later changes are repeated as well.
-    fn take(&mut self, line: Line) {
+    fn apply(&mut self, line: Line) {
         if let Some(id) = line.id
             && !self.ids.insert(id)
         {
@@ -207,8 +207,8 @@ impl Folded {
         }
     }
 
-    fn counted(&self) -> (u64, String) {
-        let mut counted = Counted::default();
+    fn count_and_digest(&self) -> (u64, String) {
+        let mut counted = CountAndDigest::default();
         for (name, version) in &self.rows {
             if let Some(version) = version {
                 counted.add(name, *version);
@@ -220,7 +220,7 @@ impl Folded {
 
 #[cfg(test)]
 mod tests {
-    use super::{Counted, Folded};
+    use super::{CountAndDigest, FoldedTable};
 
     fn change(id: u8, operation: &str, before: &str, after: &str) -> String {
         format!(
@@ -250,21 +250,21 @@ mod tests {
             change(4, "insert", "null", &row("d", false, 5)),
             change(5, "delete", "{\"name\": \"d\"}", "null"),
         ];
-        let folded = Folded::of(lines.concat().as_bytes()).unwrap();
-        let mut wanted = Counted::default();
+        let folded = FoldedTable::from_lines(lines.concat().as_bytes()).unwrap();
+        let mut wanted = CountAndDigest::default();
         wanted.add("c", 4);
-        assert_eq!(folded.counted(), wanted.finish());
+        assert_eq!(folded.count_and_digest(), wanted.finish());
         assert_eq!((folded.ids.len(), folded.repeats), (5, 1));
         let emptied = change(6, "truncate", "null", "null");
-        let folded = Folded::of((lines.concat() + &emptied).as_bytes()).unwrap();
-        assert_eq!(folded.counted(), Counted::default().finish());
+        let folded = FoldedTable::from_lines((lines.concat() + &emptied).as_bytes()).unwrap();
+        assert_eq!(folded.count_and_digest(), CountAndDigest::default().finish());
     }
 
     #[test]
     fn incomplete_lines_are_errors_unless_a_killed_writer_left_them() {
         let whole = change(1, "insert", "null", &row("a", false, 1));
         for torn in [format!("{{\"id\n{whole}"), format!("{whole}{{\"id")] {
-            assert!(Folded::of(torn.as_bytes()).is_err(), "{torn}");
+            assert!(FoldedTable::from_lines(torn.as_bytes()).is_err(), "{torn}");
         }
     }
 }

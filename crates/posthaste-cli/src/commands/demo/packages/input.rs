@@ -23,7 +23,7 @@ pub(super) struct Package {
 
 /// Writes the output of `apt-cache dumpavail` as lines of JSON and returns their number. `None` if
 /// the program does not exist.
-pub(super) fn of_this_machine(to: &Path) -> anyhow::Result<Option<u64>> {
+pub(super) fn write_apt_packages(to: &Path) -> anyhow::Result<Option<u64>> {
     let mut asked = Command::new("apt-cache");
     asked
         .arg("dumpavail")
@@ -36,7 +36,7 @@ pub(super) fn of_this_machine(to: &Path) -> anyhow::Result<Option<u64>> {
     };
     let output = asked.stdout.take().context("apt-cache has no output")?;
     let mut output = BufReader::new(output);
-    let mut lines = Lines::to(to)?;
+    let mut lines = LineFileWriter::to(to)?;
     let (mut line, mut stanza) = (Vec::new(), String::new());
     loop {
         line.clear();
@@ -46,7 +46,7 @@ pub(super) fn of_this_machine(to: &Path) -> anyhow::Result<Option<u64>> {
             stanza.push_str(&text);
             continue;
         }
-        if let Some(package) = package(&stanza) {
+        if let Some(package) = parse_package(&stanza) {
             lines.add(&package)?;
         }
         stanza.clear();
@@ -63,11 +63,11 @@ pub(super) fn of_this_machine(to: &Path) -> anyhow::Result<Option<u64>> {
 }
 
 /// Copies a file of lines of JSON and returns their number.
-pub(super) fn of_a_file(file: &Path, to: &Path) -> anyhow::Result<u64> {
+pub(super) fn copy_package_lines(file: &Path, to: &Path) -> anyhow::Result<u64> {
     let place = file.display();
     let text = File::open(file)
-        .map_err(|error| anyhow::anyhow!("cannot read {place}: {}", failure::reason(&error)))?;
-    let mut lines = Lines::to(to)?;
+        .map_err(|error| anyhow::anyhow!("cannot read {place}: {}", failure::io_error_text(&error)))?;
+    let mut lines = LineFileWriter::to(to)?;
     for (n, line) in BufReader::new(text).lines().enumerate() {
         let line = line.with_context(|| place.to_string())?;
         if line.trim().is_empty() {
@@ -87,13 +87,13 @@ pub(super) fn of_a_file(file: &Path, to: &Path) -> anyhow::Result<u64> {
 }
 
 /// A file of JSON lines that replaces the old one as a whole.
-struct Lines<'a> {
+struct LineFileWriter<'a> {
     to: &'a Path,
     file: BufWriter<File>,
     lines: u64,
 }
 
-impl<'a> Lines<'a> {
+impl<'a> LineFileWriter<'a> {
     fn to(to: &'a Path) -> anyhow::Result<Self> {
         let draft = to.with_extension("new");
         let file = File::create(&draft);
@@ -121,7 +121,7 @@ impl<'a> Lines<'a> {
 
 /// Parses a paragraph of Debian's control format; lines that begin with a space continue the last
 /// field.
-fn package(stanza: &str) -> Option<Package> {
+fn parse_package(stanza: &str) -> Option<Package> {
     let mut fields: BTreeMap<&str, String> = BTreeMap::new();
     let mut last = "";
     for line in stanza.lines() {
@@ -174,7 +174,7 @@ mod tests {
             summary: text("does: things"),
             details: text("and more\nx::y,\nz"),
         };
-        assert_eq!(package(stanza), Some(expected));
-        assert_eq!(package("Version: 1\n"), None);
+        assert_eq!(parse_package(stanza), Some(expected));
+        assert_eq!(parse_package("Version: 1\n"), None);
     }
 }

@@ -12,14 +12,14 @@ use tokio_postgres::{Client, Transaction};
 
 use crate::commands::sync::until_seen;
 use crate::database::Database;
-use crate::file::{self, FILE, Wanted};
+use crate::file::{self, DEFAULT_FILE, NeededSections};
 use crate::signals::Signals;
 use crate::terminal::Terminal;
 use crate::worker::{self, Settings, StopGrace};
 use crate::{captures, syncs};
 
 /// Rows per transaction, each with its job.
-const BATCH: i64 = 500;
+const BATCH_ROWS: i64 = 500;
 
 /// Load packages and sync their index, for 'posthaste demo --packages'
 #[derive(clap::Args)]
@@ -40,9 +40,9 @@ pub(crate) async fn run(
     terminal: &Terminal,
     signals: &Signals,
 ) -> anyhow::Result<()> {
-    let file = arguments.folder.join(FILE);
+    let file = arguments.folder.join(DEFAULT_FILE);
     let tables = syncs::read(&file)?;
-    let captures = file::read(&file, Wanted::Captures)?.unwrap_or_default();
+    let captures = file::read(&file, NeededSections::Captures)?.unwrap_or_default();
     let captures = captures.captures;
     let mut client = database.address().connect().await?;
     let syncs = syncs::start(tables, database.address(), None).await?;
@@ -52,24 +52,24 @@ pub(crate) async fn run(
     };
     let mut worker = worker::start(database.address(), settings).await?;
     let capturing = captures::start(captures.clone(), database.address(), Until::Stopped)?;
-    terminal.note("loading");
+    terminal.print_remark("loading");
     let story = async {
-        load(&mut client, &arguments.folder, arguments.run).await?;
+        commit_packages(&mut client, &arguments.folder, arguments.run).await?;
         until_seen(&client, &syncs).await?;
-        until_captured(capturing, captures, database).await
+        wait_until_captured(capturing, captures, database).await
     };
     let outcome = tokio::select! {
         outcome = story => outcome,
-        () = signals.stop().cancelled() => bail_stopped(),
-        error = worker.ended() => Err(error),
+        () = signals.stop_token().cancelled() => bail_stopped(),
+        error = worker.wait_for_end() => Err(error),
     };
     let stopped = worker.stop().await;
     outcome.and(stopped)
 }
 
 /// Stops running captures, then captures everything that is committed now.
-async fn until_captured(
-    capturing: Vec<captures::Started>,
+async fn wait_until_captured(
+    capturing: Vec<captures::StartedCapture>,
     captures: Vec<Capture>,
     database: &Database,
 ) -> anyhow::Result<()> {
@@ -83,7 +83,7 @@ async fn until_captured(
     Ok(())
 }
 
-async fn end(mut one: captures::Started) -> anyhow::Result<()> {
+async fn end(mut one: captures::StartedCapture) -> anyhow::Result<()> {
     let ended = one.running.ended().await;
     ended.map_err(|error| anyhow!("capture {}: {error}", one.name))
 }
@@ -92,8 +92,8 @@ fn bail_stopped() -> anyhow::Result<()> {
     bail!("stopped before the end")
 }
 
-async fn load(client: &mut Client, folder: &Path, run: i64) -> anyhow::Result<()> {
-    let file = folder.join(super::PACKAGES);
+async fn commit_packages(client: &mut Client, folder: &Path, run: i64) -> anyhow::Result<()> {
+    let file = folder.join(super::PACKAGES_FILE);
     let file = File::open(&file).with_context(|| file.display().to_string())?;
     let mut lines = BufReader::new(file).lines();
     let mut read = 0;
@@ -114,24 +114,24 @@ async fn load(client: &mut Client, folder: &Path, run: i64) -> anyhow::Result<()
         let mut batch = Vec::new();
         for line in lines
             .by_ref()
-            .take(usize::try_from(BATCH.min(total - loaded))?)
+            .take(usize::try_from(BATCH_ROWS.min(total - loaded))?)
         {
             let line: serde_json::Value = serde_json::from_str(&line?)?;
             batch.push(line);
             read += 1;
         }
-        commit(transaction, run, read, batch).await?;
+        commit_batch(transaction, run, read, batch).await?;
     }
 }
 
 /// Inserts rows; the triggers of the table enqueue their jobs. Changes and deletes earlier rows.
-async fn commit(
+async fn commit_batch(
     transaction: Transaction<'_>,
     run: i64,
     to: i64,
     batch: Vec<serde_json::Value>,
 ) -> anyhow::Result<()> {
-    let turn = to / BATCH;
+    let turn = to / BATCH_ROWS;
     let batch = serde_json::Value::Array(batch);
     transaction
         .execute_typed(include_str!("insert.sql"), &[(&batch, Type::JSONB)])

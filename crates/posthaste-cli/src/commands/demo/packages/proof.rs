@@ -9,8 +9,8 @@ use crate::connect::Address;
 use crate::syncs;
 
 /// The number of documents that are deleted after each kill.
-const VANISH: i64 = 25;
-const PAGE: usize = 5_000;
+const DELETED_PER_KILL: i64 = 25;
+const PAGE_DOCUMENTS: usize = 5_000;
 
 /// Deletes documents as if they had never been written, and records the number of kills. Returns
 /// how many were deleted in all. Only an audit can detect the deletions.
@@ -21,7 +21,7 @@ pub(super) async fn remove_some(client: &Client, run: i64, kills: i32) -> anyhow
             include_str!("remove.sql"),
             &[
                 (&somewhere, Type::TEXT),
-                (&VANISH, Type::INT8),
+                (&DELETED_PER_KILL, Type::INT8),
                 (&run, Type::INT8),
                 (&kills, Type::INT4),
             ],
@@ -47,7 +47,7 @@ impl Proof {
         address: &Address,
         query: &str,
     ) -> anyhow::Result<Self> {
-        let sides = syncs::open(table, address, Access::Write)?;
+        let sides = syncs::open_source_and_index(table, address, Access::Write)?;
         let (source, index) = (&*sides.source, &*sides.index);
         let repair = Audit {
             repair: true,
@@ -64,7 +64,7 @@ impl Proof {
             after,
             search: index.search(query, 3).await?,
             postgres: (rows.unsigned_abs(), row.try_get(1)?),
-            index: counted(index).await?,
+            index: count_index(index).await?,
         })
     }
 
@@ -99,12 +99,12 @@ impl Proof {
 /// The number of rows or documents, and a digest of their ids and versions in the order of ids,
 /// computed as in Postgres.
 #[derive(Default)]
-pub(super) struct Counted {
+pub(super) struct CountAndDigest {
     count: u64,
     digest: Sha256,
 }
 
-impl Counted {
+impl CountAndDigest {
     pub(super) fn add(&mut self, id: &str, version: i64) {
         self.count += 1;
         self.digest.update(format!("{id} {version}\n"));
@@ -118,11 +118,11 @@ impl Counted {
 }
 
 /// Counts all documents of the index, independently of the audit.
-async fn counted(index: &dyn Index) -> anyhow::Result<(u64, String)> {
-    let mut counted = Counted::default();
+async fn count_index(index: &dyn Index) -> anyhow::Result<(u64, String)> {
+    let mut counted = CountAndDigest::default();
     let mut after: Option<String> = None;
     loop {
-        let page = index.walk(after.as_deref(), PAGE).await?;
+        let page = index.walk(after.as_deref(), PAGE_DOCUMENTS).await?;
         let Some((last, _)) = page.last() else {
             break;
         };

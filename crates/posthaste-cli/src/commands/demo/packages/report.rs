@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::captured;
 
 /// The query of the search at the end.
-pub(super) const QUERY: &str = "message queue";
+pub(super) const SEARCH_QUERY: &str = "message queue";
 
 /// The result of the run.
 #[derive(Serialize)]
@@ -99,7 +99,7 @@ impl fmt::Display for Report {
         }
         write!(
             f,
-            "search     posthaste sync search '{QUERY}': {}",
+            "search     posthaste sync search '{SEARCH_QUERY}': {}",
             self.search.join(", ")
         )
     }

@@ -22,19 +22,19 @@ use crate::signals::Signals;
 use crate::terminal::Terminal;
 
 /// Arguments per transaction in bytes, after which it is committed.
-const BATCH_BYTES: usize = 8 << 20;
+const MAX_BATCH_BYTES: usize = 8 << 20;
 /// The maximum length of a line in bytes. The store accepts 1 MiB of arguments, so a longer line is
 /// no job, and may have no end.
-const LONGEST_LINE: u64 = 4 << 20;
+const MAX_LINE_BYTES: u64 = 4 << 20;
 
 /// The file to read and the size of transactions.
-pub(super) struct Plan<'a> {
+pub(super) struct EnqueuePlan<'a> {
     pub(super) file: &'a Path,
     pub(super) batch: usize,
     pub(super) skip: u64,
 }
 
-impl Plan<'_> {
+impl EnqueuePlan<'_> {
     fn source(&self) -> String {
         if self.is_stdin() {
             "standard input".to_owned()
@@ -55,7 +55,7 @@ struct Enqueued {
 }
 
 pub(super) async fn enqueue(
-    plan: &Plan<'_>,
+    plan: &EnqueuePlan<'_>,
     database: &Database,
     terminal: &Terminal,
     signals: &Signals,
@@ -66,7 +66,7 @@ pub(super) async fn enqueue(
     } else {
         let opened = File::open(plan.file).await;
         let file = opened.map_err(|error| {
-            let (source, reason) = (plan.source(), failure::reason(&error));
+            let (source, reason) = (plan.source(), failure::io_error_text(&error));
             anyhow!(
                 "cannot read {source}: {reason}. Give a file that can be read, or - for standard \
                  input."
@@ -85,8 +85,8 @@ pub(super) async fn enqueue(
     } else {
         Unit::Jobs
     };
-    let mut feed = Feed {
-        lines: Lines::new(BufReader::with_capacity(1 << 20, input), plan.skip),
+    let mut feed = LineEnqueuer {
+        lines: JobLines::new(BufReader::with_capacity(1 << 20, input), plan.skip),
         progress: terminal.progress("enqueuing", size, unit),
         by_bytes: size.is_some(),
         enqueued: 0,
@@ -96,14 +96,14 @@ pub(super) async fn enqueue(
     let (jobs, lines) = (feed.enqueued, feed.committed_line);
     drop(feed);
     if let Err(error) = fed {
-        let (message, where_now) = (failure::line(&error), resume_hint(plan, jobs, lines));
+        let (message, where_now) = (failure::error_line(&error), resume_hint(plan, jobs, lines));
         bail!("{}. {where_now}.", message.trim_end_matches('.'));
     }
     let text = format!("enqueued {}", pluralize(jobs, "job", "jobs"));
-    terminal.result(text, &Enqueued { jobs, lines })
+    terminal.print_result(text, &Enqueued { jobs, lines })
 }
 
-fn resume_hint(plan: &Plan<'_>, jobs: u64, lines: u64) -> String {
+fn resume_hint(plan: &EnqueuePlan<'_>, jobs: u64, lines: u64) -> String {
     let source = plan.source();
     match jobs {
         0 => format!("Nothing was enqueued from {source}"),
@@ -116,8 +116,8 @@ fn resume_hint(plan: &Plan<'_>, jobs: u64, lines: u64) -> String {
     }
 }
 
-struct Feed {
-    lines: Lines,
+struct LineEnqueuer {
+    lines: JobLines,
     progress: Progress,
     by_bytes: bool,
     enqueued: u64,
@@ -125,17 +125,17 @@ struct Feed {
     committed_line: u64,
 }
 
-impl Feed {
+impl LineEnqueuer {
     async fn run(
         &mut self,
-        plan: &Plan<'_>,
+        plan: &EnqueuePlan<'_>,
         client: &mut Client,
         signals: &Signals,
     ) -> anyhow::Result<()> {
         loop {
             let (jobs, last) = tokio::select! {
-                batch = self.lines.batch(plan.batch) => batch?,
-                () = signals.stop().cancelled() => return Err(anyhow!("stopped by a signal")),
+                batch = self.lines.next_batch(plan.batch) => batch?,
+                () = signals.stop_token().cancelled() => return Err(anyhow!("stopped by a signal")),
             };
             if !jobs.is_empty() {
                 self.commit(client, &jobs).await?;
@@ -169,7 +169,7 @@ impl Feed {
 }
 
 /// The input, line by line.
-struct Lines {
+struct JobLines {
     input: BufReader<Box<dyn AsyncRead + Send + Unpin>>,
     skip: u64,
     number: u64,
@@ -177,7 +177,7 @@ struct Lines {
     line: Vec<u8>,
 }
 
-impl Lines {
+impl JobLines {
     fn new(input: BufReader<Box<dyn AsyncRead + Send + Unpin>>, skip: u64) -> Self {
         Self {
             input,
@@ -189,11 +189,11 @@ impl Lines {
     }
 
     /// Reads the next jobs; returns whether they are the last ones.
-    async fn batch(&mut self, limit: usize) -> anyhow::Result<(Vec<NewJob>, bool)> {
+    async fn next_batch(&mut self, limit: usize) -> anyhow::Result<(Vec<NewJob>, bool)> {
         let mut jobs = Vec::new();
         let mut bytes = 0;
-        while jobs.len() < limit && bytes < BATCH_BYTES {
-            if !self.next().await? {
+        while jobs.len() < limit && bytes < MAX_BATCH_BYTES {
+            if !self.next_line().await? {
                 return Ok((jobs, true));
             }
             let line = self.line.trim_ascii();
@@ -201,21 +201,21 @@ impl Lines {
                 continue;
             }
             bytes += line.len();
-            jobs.push(job(line).map_err(|error| at_line(self.number, &error))?);
+            jobs.push(parse_job(line).map_err(|error| at_line(self.number, &error))?);
         }
         Ok((jobs, false))
     }
 
-    async fn next(&mut self) -> anyhow::Result<bool> {
+    async fn next_line(&mut self) -> anyhow::Result<bool> {
         self.line.clear();
-        let mut limited = (&mut self.input).take(LONGEST_LINE);
+        let mut limited = (&mut self.input).take(MAX_LINE_BYTES);
         let read = limited
             .read_until(b'\n', &mut self.line)
             .await
             .context("cannot read further")?;
         self.number += u64::from(read > 0);
         self.bytes += read as u64;
-        let cut = read as u64 == LONGEST_LINE && self.line.last() != Some(&b'\n');
+        let cut = read as u64 == MAX_LINE_BYTES && self.line.last() != Some(&b'\n');
         anyhow::ensure!(!cut, "line {} is longer than 4 MiB", self.number);
         Ok(read > 0)
     }
@@ -224,7 +224,7 @@ impl Lines {
 /// Adds the line number to an error. The JSON parser counts lines within the one line that it has.
 fn at_line(number: u64, error: &anyhow::Error) -> anyhow::Error {
     let Some(json) = error.downcast_ref::<serde_json::Error>() else {
-        return anyhow!("line {number}: {}", failure::line(error));
+        return anyhow!("line {number}: {}", failure::error_line(error));
     };
     let text = json.to_string();
     let text = text.split(" at line ").next().unwrap_or_default();
@@ -248,15 +248,15 @@ struct JobLine<'a> {
     ordering_key: Option<String>,
     trace: Option<String>,
     /// Absent: the default; null: until the job expires.
-    #[serde(default, deserialize_with = "present")]
+    #[serde(default, deserialize_with = "deserialize_present")]
     max_attempts: Option<Option<i32>>,
 }
 
-fn present<'de, D: serde::Deserializer<'de>>(value: D) -> Result<Option<Option<i32>>, D::Error> {
+fn deserialize_present<'de, D: serde::Deserializer<'de>>(value: D) -> Result<Option<Option<i32>>, D::Error> {
     Option::deserialize(value).map(Some)
 }
 
-fn job(line: &[u8]) -> anyhow::Result<NewJob> {
+fn parse_job(line: &[u8]) -> anyhow::Result<NewJob> {
     let line: JobLine<'_> = serde_json::from_slice(line)?;
     let mut job = match line.kwargs {
         Some(kwargs) => NewJob::new(&line.name, kwargs)?,

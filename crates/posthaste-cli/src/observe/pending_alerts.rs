@@ -6,16 +6,16 @@ use std::collections::{BTreeMap, VecDeque};
 use posthaste_observe::{Finding, Kind};
 
 /// The maximum number of events that wait while notifications fail; the oldest are dropped.
-const MOST: usize = 1000;
+const MAX_EVENTS: usize = 1000;
 
 /// Whether an alert begins or ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum What {
+pub(crate) enum Change {
     Begins,
     Ends,
 }
 
-impl What {
+impl Change {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Begins => "begins",
@@ -26,10 +26,10 @@ impl What {
 
 /// An alert that began or ended, with the finding at its beginning.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Event {
+pub(crate) struct AlertEvent {
     /// A sequence number of this process, from 0.
     pub(crate) number: u64,
-    pub(crate) what: What,
+    pub(crate) what: Change,
     pub(crate) finding: Finding,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Event {
 #[derive(Debug, Default)]
 pub(crate) struct PendingAlertEvents {
     firing: BTreeMap<(Kind, String), Finding>,
-    events: VecDeque<Event>,
+    events: VecDeque<AlertEvent>,
     /// The number of printed events, counted from the front.
     printed: usize,
     next: u64,
@@ -59,14 +59,14 @@ impl PendingAlertEvents {
             .filter(|(key, _)| !before.contains_key(*key));
         let begun: Vec<Finding> = begun.map(|(_, finding)| finding.clone()).collect();
         for finding in begun {
-            self.add(What::Begins, finding);
+            self.push_event(Change::Begins, finding);
         }
         for (key, finding) in before {
             if !self.firing.contains_key(&key) {
-                self.add(What::Ends, finding);
+                self.push_event(Change::Ends, finding);
             }
         }
-        let surplus = self.events.len().saturating_sub(MOST);
+        let surplus = self.events.len().saturating_sub(MAX_EVENTS);
         self.events.drain(..surplus);
         self.printed = self.printed.saturating_sub(surplus);
         surplus
@@ -79,8 +79,8 @@ impl PendingAlertEvents {
             .extend(firing.map(|one| ((one.kind, one.subject.clone()), one)));
     }
 
-    fn add(&mut self, what: What, finding: Finding) {
-        self.events.push_back(Event {
+    fn push_event(&mut self, what: Change, finding: Finding) {
+        self.events.push_back(AlertEvent {
             number: self.next,
             what,
             finding,
@@ -94,22 +94,22 @@ impl PendingAlertEvents {
     }
 
     /// Returns the next event to print.
-    pub(crate) fn to_print(&self) -> Option<&Event> {
+    pub(crate) fn to_print(&self) -> Option<&AlertEvent> {
         self.events.get(self.printed)
     }
 
     /// Records that the event of [`to_print`](Self::to_print) is printed.
-    pub(crate) fn is_printed(&mut self) {
+    pub(crate) fn mark_printed(&mut self) {
         self.printed += 1;
     }
 
     /// Returns the next event to enqueue; it has been printed.
-    pub(crate) fn to_enqueue(&self) -> Option<&Event> {
+    pub(crate) fn to_enqueue(&self) -> Option<&AlertEvent> {
         self.events.front().filter(|_| self.printed > 0)
     }
 
     /// Records that the event of [`to_enqueue`](Self::to_enqueue) is enqueued, or need not be.
-    pub(crate) fn is_enqueued(&mut self) {
+    pub(crate) fn mark_enqueued(&mut self) {
         self.printed = self.printed.saturating_sub(1);
         self.events.pop_front();
     }
@@ -140,18 +140,18 @@ mod tests {
         pending: &mut PendingAlertEvents,
         mut enqueues: usize,
     ) -> (Vec<String>, Vec<String>) {
-        let line = |event: &Event| {
+        let line = |event: &AlertEvent| {
             let (number, what) = (event.number, event.what.name());
             format!("{number} {what} {}", event.finding.subject)
         };
         let (mut printed, mut enqueued) = (Vec::new(), Vec::new());
         while let Some(event) = pending.to_print() {
             printed.push(line(event));
-            pending.is_printed();
+            pending.mark_printed();
         }
         while let Some(event) = pending.to_enqueue().filter(|_| enqueues > 0) {
             enqueued.push(line(event));
-            pending.is_enqueued();
+            pending.mark_enqueued();
             enqueues -= 1;
         }
         (printed, enqueued)
@@ -200,7 +200,7 @@ mod tests {
         let mut pending = PendingAlertEvents::default();
         pending.replace_firing(late(&["mail"]));
         assert_eq!(pending.to_enqueue(), None);
-        pending.is_printed();
+        pending.mark_printed();
         assert!(pending.to_enqueue().is_some());
     }
 
@@ -208,12 +208,12 @@ mod tests {
     fn pending_alert_events_are_bounded_by_dropping_the_oldest() {
         let mut pending = PendingAlertEvents::default();
         let mut left_out = 0;
-        for n in 0..MOST + 3 {
+        for n in 0..MAX_EVENTS + 3 {
             let queues: &[&str] = if n % 2 == 0 { &["mail"] } else { &[] };
             left_out += pending.replace_firing(late(queues));
             deliver(&mut pending, 0);
         }
-        assert_eq!((left_out, pending.undelivered()), (3, MOST));
+        assert_eq!((left_out, pending.undelivered()), (3, MAX_EVENTS));
         assert_eq!(pending.to_enqueue().map(|event| event.number), Some(3));
         assert_eq!(pending.to_print(), None);
     }
