@@ -24,7 +24,7 @@ use crate::connect::Address;
 use binaries::Binaries;
 pub(crate) use home::FOLDER;
 use home::Home;
-use postmaster::{Postmaster, Sighting};
+use postmaster::{Postmaster, PostmasterState};
 
 const USER: &str = "posthaste";
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -73,9 +73,9 @@ impl LocalPostgres {
         let users = lock_file(&home, "users")?;
         users.lock_shared().context("cannot lock the users file")?;
         home.write(".gitignore", b"*\n")
-            .map_err(|error| home.closed(&error))?;
+            .map_err(|error| home.not_writable_error(&error))?;
         if !home.exists() {
-            cluster::make(&home, &Binaries::find(pg_bin, None)?)?;
+            cluster::make_data_directory(&home, &Binaries::find(pg_bin, None)?)?;
         }
         let password = home.read("password").with_context(|| {
             format!(
@@ -145,7 +145,7 @@ impl LocalPostgres {
         // Two checks, because the file may be in the middle of a write.
         let mut missed = 0;
         while missed < 2 {
-            let runs = postmaster::find(&data) == Sighting::Running(self.server.clone());
+            let runs = postmaster::read_pid_file(&data) == PostmasterState::Running(self.server.clone());
             missed = if runs { 0 } else { missed + 1 };
             tokio::time::sleep(WATCH_INTERVAL).await;
         }
@@ -163,9 +163,9 @@ impl LocalPostgres {
         if !is_last_user(&self.users) {
             return Ok(());
         }
-        postmaster::ask_to_end(self.server.pid, true);
+        postmaster::signal_shutdown(self.server.pid, true);
         if !self.ended_within(STOP_TIMEOUT).await {
-            postmaster::ask_to_end(self.server.pid, false);
+            postmaster::signal_shutdown(self.server.pid, false);
             anyhow::ensure!(
                 self.ended_within(STOP_TIMEOUT).await,
                 "the private Postgres (process {}) does not stop. See {}.",
@@ -182,7 +182,7 @@ impl LocalPostgres {
             if let Some(child) = &mut self.child {
                 let _ = child.wait().await;
             }
-            while postmaster::find(&data) == Sighting::Running(self.server.clone()) {
+            while postmaster::read_pid_file(&data) == PostmasterState::Running(self.server.clone()) {
                 tokio::time::sleep(POLL_INTERVAL).await;
             }
         };
@@ -199,7 +199,7 @@ pub(crate) struct QuickStop {
 impl QuickStop {
     pub(crate) fn run(&self) {
         if is_last_user(&self.users) {
-            postmaster::ask_to_end(self.pid, true);
+            postmaster::signal_shutdown(self.pid, true);
         }
     }
 }
@@ -238,7 +238,7 @@ fn lock_file(home: &Home, name: &str) -> anyhow::Result<File> {
         .write(true)
         .mode(0o600)
         .open(&path)
-        .map_err(|error| home.closed(&error))
+        .map_err(|error| home.not_writable_error(&error))
 }
 
 /// Whether this process is the last user: its shared lock on `users` becomes exclusive only if no

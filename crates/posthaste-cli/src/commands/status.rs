@@ -36,7 +36,7 @@ use routes::RouteRow;
 pub(crate) struct Arguments {
     /// Columns by which to group jobs
     #[arg(long, value_enum, value_delimiter = ',', default_value = "queue")]
-    by: Vec<By>,
+    by: Vec<GroupColumn>,
     /// Also show totals since the installation, such as completed and failed jobs
     #[arg(long)]
     totals: bool,
@@ -60,14 +60,14 @@ impl Arguments {
 
 /// The columns by which jobs are grouped.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum By {
+enum GroupColumn {
     Queue,
     Priority,
     Name,
     Tag,
 }
 
-impl By {
+impl GroupColumn {
     fn name(self) -> &'static str {
         match self {
             Self::Queue => "queue",
@@ -77,7 +77,7 @@ impl By {
         }
     }
 
-    fn of(self, counter: &Counter) -> String {
+    fn value_of(self, counter: &Counter) -> String {
         match self {
             Self::Queue => counter.queue.clone(),
             Self::Priority => counter.priority.to_string(),
@@ -88,7 +88,7 @@ impl By {
 }
 
 /// All states of the view `posthaste.job`, in the order of a job's life.
-const STATES: [&str; 11] = [
+const STATE_COLUMNS: [&str; 11] = [
     "available",
     "blocked",
     "scheduled",
@@ -101,7 +101,7 @@ const STATES: [&str; 11] = [
     "discarded",
     "cancelled",
 ];
-const TOTALS: [&str; 7] = [
+const TOTAL_COLUMNS: [&str; 7] = [
     "completed_total",
     "failed_total",
     "retried_total",
@@ -111,9 +111,9 @@ const TOTALS: [&str; 7] = [
     "cancelled_total",
 ];
 
-type Figures = BTreeMap<&'static str, i64>;
+type JobFigures = BTreeMap<&'static str, i64>;
 
-fn figures(of: &Counter) -> [(&'static str, i64); 18] {
+fn counter_figures(of: &Counter) -> [(&'static str, i64); 18] {
     [
         ("available", of.available),
         ("blocked", of.blocked),
@@ -172,7 +172,7 @@ pub(crate) async fn run(
 }
 
 /// Printed below figures that are too low.
-const UNCOUNTED: &str = "many jobs are not counted yet: the numbers of waiting jobs are too low";
+const UNCOUNTED_NOTE: &str = "many jobs are not counted yet: the numbers of waiting jobs are too low";
 
 async fn show(
     arguments: &Arguments,
@@ -188,28 +188,28 @@ async fn show(
     let counters = &snapshot.counters;
     let relays = snapshot.relays.iter().cloned();
     let relays: Vec<RouteRow> = relays.map(|one| RouteRow::new(one, counters)).collect();
-    let mut text = Table::new(counters, &arguments.by, arguments.totals).to_string();
+    let mut text = StatusTable::new(counters, &arguments.by, arguments.totals).to_string();
     if counters.is_partial {
-        text = format!("{text}\n{UNCOUNTED}");
+        text = format!("{text}\n{UNCOUNTED_NOTE}");
     }
-    if arguments.by.contains(&By::Queue) {
+    if arguments.by.contains(&GroupColumn::Queue) {
         for queue in &counters.paused {
             text = format!("{text}\nqueue {} is paused", escape_name(queue));
         }
     }
     if !relays.is_empty() {
-        text = format!("{text}\n\n{}", routes::Table(&relays));
+        text = format!("{text}\n\n{}", routes::RouteTable(&relays));
     }
     let captures: Vec<CaptureRow> = snapshot.captures.iter().map(CaptureRow::new).collect();
     if !captures.is_empty() {
-        text = format!("{text}\n\n{}", captures::Table(&captures));
+        text = format!("{text}\n\n{}", captures::CaptureTable(&captures));
     }
     let synced: Vec<tables::SyncRow> = snapshot.syncs.iter().map(tables::SyncRow::new).collect();
     if !synced.is_empty() {
-        text = format!("{text}\n\n{}", tables::Table(&synced));
+        text = format!("{text}\n\n{}", tables::SyncTable(&synced));
     }
     let urgent = thresholds::urgent_lines(&found);
-    if arguments.by.contains(&By::Queue) && !urgent.is_empty() {
+    if arguments.by.contains(&GroupColumn::Queue) && !urgent.is_empty() {
         text = format!("{text}\n\n{}", urgent.join("\n"));
     }
     if arguments.watch.is_some() && std::io::stdout().is_terminal() {
@@ -221,7 +221,7 @@ async fn show(
 }
 
 /// Returns the longest wait of a next job among these queues and priorities.
-fn oldest(counters: &Counters, among: impl Fn(&str, i32) -> bool) -> Option<f64> {
+fn longest_wait(counters: &Counters, among: impl Fn(&str, i32) -> bool) -> Option<f64> {
     let waits = counters.oldest.iter();
     waits
         .filter(|one| among(&one.queue, one.priority))
@@ -230,31 +230,31 @@ fn oldest(counters: &Counters, among: impl Fn(&str, i32) -> bool) -> Option<f64>
 }
 
 /// The table for people: it has only columns with values.
-struct Table {
+struct StatusTable {
     head: Vec<String>,
     keys: usize,
     lines: Vec<Vec<String>>,
 }
 
-impl Table {
-    fn new(counters: &Counters, by: &[By], totals: bool) -> Self {
-        let mut groups: BTreeMap<Vec<String>, (Figures, Option<f64>)> = BTreeMap::new();
-        let waits = by.iter().all(|by| matches!(by, By::Queue | By::Priority));
+impl StatusTable {
+    fn new(counters: &Counters, by: &[GroupColumn], totals: bool) -> Self {
+        let mut groups: BTreeMap<Vec<String>, (JobFigures, Option<f64>)> = BTreeMap::new();
+        let waits = by.iter().all(|by| matches!(by, GroupColumn::Queue | GroupColumn::Priority));
         for counter in &counters.jobs {
-            let key: Vec<String> = by.iter().map(|by| escape_name(&by.of(counter))).collect();
+            let key: Vec<String> = by.iter().map(|by| escape_name(&by.value_of(counter))).collect();
             let alike = |queue: &str, priority: i32| {
-                (!by.contains(&By::Queue) || queue == counter.queue)
-                    && (!by.contains(&By::Priority) || priority == counter.priority)
+                (!by.contains(&GroupColumn::Queue) || queue == counter.queue)
+                    && (!by.contains(&GroupColumn::Priority) || priority == counter.priority)
             };
             let group = groups.entry(key).or_insert_with(|| {
-                let wait = waits.then(|| oldest(counters, alike)).flatten();
-                (Figures::new(), wait)
+                let wait = waits.then(|| longest_wait(counters, alike)).flatten();
+                (JobFigures::new(), wait)
             });
             add(&mut group.0, counter);
         }
-        let shown: Vec<&str> = STATES
+        let shown: Vec<&str> = STATE_COLUMNS
             .into_iter()
-            .chain(TOTALS.into_iter().filter(|_| totals))
+            .chain(TOTAL_COLUMNS.into_iter().filter(|_| totals))
             .filter(|what| groups.values().any(|(jobs, _)| jobs.get(what) > Some(&0)))
             .collect();
         groups.retain(|_, (jobs, _)| shown.iter().any(|what| jobs.get(what) > Some(&0)));
@@ -286,7 +286,7 @@ pub(crate) fn one_line(text: &str) -> String {
     text.replace(|letter: char| letter.is_control(), " ")
 }
 
-impl fmt::Display for Table {
+impl fmt::Display for StatusTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.lines.is_empty() {
             return write!(f, "no jobs: all enqueued jobs are completed");
@@ -328,7 +328,7 @@ mod tests {
 
     #[test]
     fn status_without_jobs_is_one_line() {
-        let table = Table::new(&Counters::default(), &[By::Queue], true);
+        let table = StatusTable::new(&Counters::default(), &[GroupColumn::Queue], true);
         assert_eq!(
             table.to_string(),
             "no jobs: all enqueued jobs are completed"

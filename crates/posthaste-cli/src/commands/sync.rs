@@ -8,7 +8,7 @@ mod reindex;
 mod run;
 mod search;
 
-pub(super) use run::until_seen;
+pub(super) use run::wait_until_visible;
 
 use clap::Subcommand;
 

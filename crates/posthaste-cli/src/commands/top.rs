@@ -43,12 +43,12 @@ pub(crate) struct Arguments {
 }
 
 /// Time between the two reads of `--once`.
-const SECOND: Duration = Duration::from_secs(1);
+const ONCE_INTERVAL: Duration = Duration::from_secs(1);
 /// The number of rows for output that is printed, not drawn: nothing is left out.
-const ALL: usize = usize::MAX;
+const ALL_ROWS: usize = usize::MAX;
 
 /// The state of repeated reads of the database.
-struct Reader {
+struct FrameReader {
     connection: CachedConnection,
     thresholds: Thresholds,
     then: Option<CompletedTotals>,
@@ -61,7 +61,7 @@ pub(crate) async fn run(
     terminal: &Terminal,
     signals: &Signals,
 ) -> anyhow::Result<()> {
-    let mut reader = Reader {
+    let mut reader = FrameReader {
         connection: CachedConnection::new(database.address()),
         thresholds: thresholds::read()?,
         then: None,
@@ -71,11 +71,11 @@ pub(crate) async fn run(
     let title = format!("posthaste at {}", database.address().place());
     if arguments.once || terminal.is_json() {
         tokio::select! {
-            () = tokio::time::sleep(SECOND) => {}
+            () = tokio::time::sleep(ONCE_INTERVAL) => {}
             () = signals.stop_token().cancelled() => bail!("stopped."),
         }
         let frame = reader.read().await?;
-        return terminal.print_result(Text::from(frame.lines(&title, ALL, None)), &frame);
+        return terminal.print_result(Text::from(frame.lines(&title, ALL_ROWS, None)), &frame);
     }
     if !std::io::stdout().is_terminal() {
         bail!("standard output is not a terminal. Use --once to print one frame.");
@@ -86,7 +86,7 @@ pub(crate) async fn run(
         "{title}, every {} s; ? for keys, q quits",
         arguments.every.as_secs()
     );
-    let mut drawn = Drawn {
+    let mut drawn = LiveView {
         screen,
         events,
         title,
@@ -102,7 +102,7 @@ pub(crate) async fn run(
 }
 
 /// The screen and its content.
-struct Drawn {
+struct LiveView {
     screen: Screen,
     events: UnboundedReceiver<Event>,
     title: String,
@@ -112,9 +112,9 @@ struct Drawn {
     shown: Frame,
 }
 
-impl Drawn {
+impl LiveView {
     /// Draws, reads and handles keys until the user quits.
-    async fn run_until_quit(&mut self, reader: &mut Reader, every: Duration) -> anyhow::Result<()> {
+    async fn run_until_quit(&mut self, reader: &mut FrameReader, every: Duration) -> anyhow::Result<()> {
         let mut ticks = tokio::time::interval(every);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         ticks.tick().await;
@@ -122,7 +122,7 @@ impl Drawn {
             self.draw()?;
             tokio::select! {
                 Some(event) = self.events.recv() => {
-                    match self.view.press(&event, &mut self.shown) {
+                    match self.view.handle_key(&event, &mut self.shown) {
                         KeyRequest::Nothing => {}
                         KeyRequest::Quit => return Ok(()),
                         KeyRequest::Suspend => self.screen.suspend().await?,
@@ -149,17 +149,17 @@ impl Drawn {
 
     /// Reads the database; returns false if the user quits before the end. Other keys move and
     /// sort, and none acts.
-    async fn refresh(&mut self, reader: &mut Reader) -> anyhow::Result<bool> {
+    async fn refresh(&mut self, reader: &mut FrameReader) -> anyhow::Result<bool> {
         let mut reading = pin!(reader.read());
         let read = loop {
             tokio::select! {
                 outcome = &mut reading => break outcome,
                 Some(event) = self.events.recv() => {
-                    match self.view.press(&event, &mut self.shown) {
+                    match self.view.handle_key(&event, &mut self.shown) {
                         KeyRequest::Nothing => {}
                         KeyRequest::Quit => return Ok(false),
                         KeyRequest::Suspend => self.screen.suspend().await?,
-                        KeyRequest::Act(_) => self.view.show("a read is in progress; press the key \
+                        KeyRequest::Act(_) => self.view.show_message("a read is in progress; press the key \
                                                         again".to_owned()),
                     }
                     self.draw()?;
@@ -169,7 +169,7 @@ impl Drawn {
         self.trouble = match read {
             Ok(frame) => {
                 self.shown = frame;
-                self.view.order(&mut self.shown);
+                self.view.sort_queues(&mut self.shown);
                 None
             }
             Err(error) => Some(format!("outdated: {error:#}")),
@@ -177,7 +177,7 @@ impl Drawn {
         Ok(true)
     }
 
-    async fn act(&mut self, reader: &mut Reader, action: &Action) {
+    async fn act(&mut self, reader: &mut FrameReader, action: &Action) {
         let done = tokio::time::timeout(WITHIN, reader.act(action)).await;
         let queue = escape_name(&action.queue);
         let message = match (done, action.pauses) {
@@ -188,11 +188,11 @@ impl Drawn {
             (Ok(Ok(true)), false) => format!("queue {queue} is resumed"),
             (Ok(Ok(false)), false) => format!("queue {queue} is not paused"),
         };
-        self.view.show(message);
+        self.view.show_message(message);
     }
 }
 
-impl Reader {
+impl FrameReader {
     /// Executes an action; returns whether it changed anything.
     async fn act(&mut self, action: &Action) -> anyhow::Result<bool> {
         let client = self.connection.take_or_connect().await?;

@@ -46,7 +46,7 @@ enum Command {
     /// Create documents with these balances unless they exist
     Open {
         /// Document and its balance, such as alice=1000
-        #[arg(required = true, value_name = "DOCUMENT=BALANCE", value_parser = create::amount)]
+        #[arg(required = true, value_name = "DOCUMENT=BALANCE", value_parser = create::parse_amount)]
         documents: Vec<(String, i64)>,
     },
     Create(create::Arguments),
@@ -101,13 +101,13 @@ pub(crate) async fn run(
         return recover::run(arguments, &coordinator, terminal, signals).await;
     }
     tokio::select! {
-        outcome = short(&arguments.command, &coordinator, terminal) => outcome,
+        outcome = run_short(&arguments.command, &coordinator, terminal) => outcome,
         // An unfinished transaction stays open, and recovery ends it.
         () = signals.stop_token().cancelled() => anyhow::bail!("stopped."),
     }
 }
 
-async fn short(
+async fn run_short(
     command: &Command,
     coordinator: &Coordinator,
     terminal: &Terminal,
@@ -124,7 +124,7 @@ async fn short(
         Command::RollBack { id } => {
             let rolled_back = coordinator.roll_back(id).await;
             rolled_back.map_err(|failure| explain(failure, id))?;
-            ended(terminal, id, State::RolledBack)
+            print_state(terminal, id, State::RolledBack)
         }
         Command::Balance { documents } => balance(documents, coordinator, terminal).await,
         Command::Audit => audit::run(coordinator, terminal).await,
@@ -138,7 +138,7 @@ async fn short(
             terminal.print_result(text, &pruned)
         }
         Command::Adopt => {
-            let adopted = Taken(coordinator.adopt().await?);
+            let adopted = ForgottenTransactions(coordinator.adopt().await?);
             terminal.print_result(&adopted, &adopted)
         }
         // `recover` ran before.
@@ -208,7 +208,7 @@ struct TransactionResult<'a> {
     state: State,
 }
 
-fn ended(terminal: &Terminal, id: &str, state: State) -> anyhow::Result<()> {
+fn print_state(terminal: &Terminal, id: &str, state: State) -> anyhow::Result<()> {
     terminal.print_result(format_args!("{id} is {state}"), &TransactionResult { id, state })
 }
 
@@ -230,7 +230,7 @@ fn explain(failure: Failure, id: &str) -> anyhow::Error {
 }
 
 #[derive(Serialize)]
-struct Balance<'a> {
+struct BalanceRow<'a> {
     document: &'a str,
     #[serde(flatten)]
     view: Option<DocumentView>,
@@ -243,11 +243,11 @@ async fn balance(
 ) -> anyhow::Result<()> {
     let names: Vec<&str> = documents.iter().map(String::as_str).collect();
     let views = coordinator.views(&names).await?;
-    let balances = Balances(
+    let balances = BalanceTotals(
         names
             .into_iter()
             .zip(views)
-            .map(|(document, view)| Balance { document, view })
+            .map(|(document, view)| BalanceRow { document, view })
             .collect(),
     );
     terminal.print_result(&balances, &balances)?;
@@ -263,9 +263,9 @@ async fn balance(
 
 #[derive(Serialize)]
 #[serde(transparent)]
-struct Balances<'a>(Vec<Balance<'a>>);
+struct BalanceTotals<'a>(Vec<BalanceRow<'a>>);
 
-impl fmt::Display for Balances<'_> {
+impl fmt::Display for BalanceTotals<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let wide = self.0.iter().map(|one| one.document.len());
         let wide = wide.max().unwrap_or(0).max("document".len());
@@ -290,9 +290,9 @@ impl fmt::Display for Balances<'_> {
 
 #[derive(Serialize)]
 #[serde(transparent)]
-struct Taken(Adopted);
+struct ForgottenTransactions(Adopted);
 
-impl fmt::Display for Taken {
+impl fmt::Display for ForgottenTransactions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Adopted {
             documents,

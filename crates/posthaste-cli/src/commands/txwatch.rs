@@ -58,7 +58,7 @@ pub(crate) async fn run(
     signals: &Signals,
 ) -> anyhow::Result<()> {
     if let Some(role) = &arguments.timeouts {
-        return timeouts(arguments, role, database, terminal).await;
+        return print_or_set_timeouts(arguments, role, database, terminal).await;
     }
     let mut policy = transaction_watch::read(&arguments.config)?;
     policy.act &= !arguments.dry_run;
@@ -66,7 +66,7 @@ pub(crate) async fn run(
     supervisor.check_servers().await?;
     if arguments.once {
         let pass = supervisor.run_pass(terminal).await;
-        return report(&pass, terminal);
+        return print_pass(&pass, terminal);
     }
     let mode = match supervisor.is_dry_run() {
         true => "dry run: nothing is cancelled or terminated",
@@ -96,7 +96,7 @@ pub(crate) async fn run(
 }
 
 /// Prints the findings of one pass.
-fn report(pass: &PassReport, terminal: &Terminal) -> anyhow::Result<()> {
+fn print_pass(pass: &PassReport, terminal: &Terminal) -> anyhow::Result<()> {
     let mut lines: Vec<String> = pass.findings.iter().map(|one| one.text.clone()).collect();
     if !pass.findings.is_empty() {
         lines.extend(pass.dead_rows.iter().cloned());
@@ -116,7 +116,7 @@ fn report(pass: &PassReport, terminal: &Terminal) -> anyhow::Result<()> {
     Err(CommandExit { code: 3, line }.into())
 }
 
-async fn timeouts(
+async fn print_or_set_timeouts(
     arguments: &Arguments,
     role: &str,
     database: &Database,

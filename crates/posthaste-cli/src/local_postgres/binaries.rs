@@ -11,7 +11,7 @@ use anyhow::{Context as _, anyhow, bail};
 const OLDEST_MAJOR: u32 = 15;
 
 /// Directories of packages with several versions: the parts before and after the version.
-const VERSIONED: [(&str, &str, &str); 3] = [
+const VERSIONED_DIRECTORIES: [(&str, &str, &str); 3] = [
     ("/usr/lib/postgresql", "", "bin"),
     ("/usr", "pgsql-", "bin"),
     ("/opt/homebrew/opt", "postgresql@", "bin"),
@@ -34,11 +34,11 @@ impl Binaries {
     /// An existing data directory needs the major version `made_by`.
     pub(crate) fn find(asked: Option<&Path>, made_by: Option<u32>) -> anyhow::Result<Self> {
         if let Some(directory) = asked {
-            return Self::asked(directory, made_by);
+            return Self::in_requested_directory(directory, made_by);
         }
-        let found: Vec<Self> = candidates()
+        let found: Vec<Self> = candidate_directories()
             .into_iter()
-            .filter_map(|directory| Self::at(&directory).ok())
+            .filter_map(|directory| Self::in_directory(&directory).ok())
             .collect();
         let suits = |binaries: &&Self| match made_by {
             Some(major) => binaries.major == major,
@@ -64,9 +64,9 @@ impl Binaries {
         }
     }
 
-    fn asked(directory: &Path, made_by: Option<u32>) -> anyhow::Result<Self> {
+    fn in_requested_directory(directory: &Path, made_by: Option<u32>) -> anyhow::Result<Self> {
         let shown = directory.display();
-        let binaries = Self::at(directory).map_err(|error| {
+        let binaries = Self::in_directory(directory).map_err(|error| {
             anyhow!(
                 "--pg-bin {shown} contains no Postgres: {error}. Set it to the bin directory of a \
                  Postgres."
@@ -86,7 +86,7 @@ impl Binaries {
         }
     }
 
-    fn at(directory: &Path) -> anyhow::Result<Self> {
+    fn in_directory(directory: &Path) -> anyhow::Result<Self> {
         let directory = std::path::absolute(directory)?;
         let whole = ["postgres", "initdb"]
             .iter()
@@ -109,12 +109,12 @@ fn major_of(text: &str) -> Option<u32> {
     digits.parse().ok()
 }
 
-fn candidates() -> Vec<PathBuf> {
+fn candidate_directories() -> Vec<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut directories: Vec<PathBuf> = std::env::split_paths(&path)
         .filter(|directory| directory.join("postgres").is_file())
         .collect();
-    let mut packaged: Vec<(u32, PathBuf)> = VERSIONED
+    let mut packaged: Vec<(u32, PathBuf)> = VERSIONED_DIRECTORIES
         .iter()
         .flat_map(|(root, prefix, suffix)| versions_below(Path::new(root), prefix, suffix))
         .collect();

@@ -11,15 +11,15 @@ use super::binaries::Binaries;
 use super::home::Home;
 use crate::connect::Address;
 
-const DRAFT: &str = "data.new-";
+const DRAFT_PREFIX: &str = "data.new-";
 
 /// Makes a data directory under a temporary name, then renames it. A process that is killed while
 /// it does so leaves no incomplete database.
-pub(crate) fn make(home: &Home, binaries: &Binaries) -> anyhow::Result<()> {
+pub(crate) fn make_data_directory(home: &Home, binaries: &Binaries) -> anyhow::Result<()> {
     home.check_runs(binaries)?;
     remove_drafts(home);
     let name = uuid::Uuid::new_v4().simple();
-    let draft = home.folder.join(format!("{DRAFT}{name}"));
+    let draft = home.folder.join(format!("{DRAFT_PREFIX}{name}"));
     let secret = home.folder.join("password.for-initdb");
     let password = uuid::Uuid::new_v4().simple().to_string();
     home.write("password", password.as_bytes())?;
@@ -51,7 +51,7 @@ pub(crate) fn make(home: &Home, binaries: &Binaries) -> anyhow::Result<()> {
     if !output.status.success() {
         let stderr = String::from_utf8_lossy(&output.stderr);
         bail!(
-            "initdb could not create a database in {}: {}",
+            "initdb could not create a data directory in {}: {}",
             home.folder.display(),
             stderr.trim()
         );
@@ -69,7 +69,7 @@ fn remove_drafts(home: &Home) {
         if entry
             .file_name()
             .as_encoded_bytes()
-            .starts_with(DRAFT.as_bytes())
+            .starts_with(DRAFT_PREFIX.as_bytes())
         {
             let _ = fs::remove_dir_all(entry.path());
         }
@@ -83,7 +83,7 @@ pub(crate) async fn make_database(port: u16, password: &str) -> anyhow::Result<(
         .await?;
     match client.batch_execute(include_str!("database.sql")).await {
         Err(error) if error.code() != Some(&SqlState::DUPLICATE_DATABASE) => {
-            Err(error).context("cannot create the private database")
+            Err(error).context("cannot create the database posthaste in the private Postgres server")
         }
         _ => Ok(()),
     }

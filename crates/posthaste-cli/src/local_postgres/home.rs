@@ -93,11 +93,11 @@ impl Home {
             Some(_) => fs::set_permissions(&self.folder, fs::Permissions::from_mode(0o755)),
             None => Ok(()),
         });
-        made.map_err(|error| self.closed(&error))
+        made.map_err(|error| self.not_writable_error(&error))
     }
 
     /// Returns the error for a folder that cannot be written.
-    pub(crate) fn closed(&self, error: &io::Error) -> anyhow::Error {
+    pub(crate) fn not_writable_error(&self, error: &io::Error) -> anyhow::Error {
         let (folder, reason) = (self.folder.display(), failure::io_error_text(error));
         anyhow!(
             "cannot write {folder}: {reason}. Run posthaste in a writable folder, or set \

@@ -14,7 +14,7 @@ pub(crate) struct Postmaster {
 
 /// The state that `postmaster.pid` shows.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Sighting {
+pub(crate) enum PostmasterState {
     /// There is no file: no server runs.
     Absent,
     /// The file is a remainder: no server of this data directory runs.
@@ -26,31 +26,31 @@ pub(crate) enum Sighting {
 }
 
 /// Reads the file in `data`.
-pub(crate) fn find(data: &Path) -> Sighting {
+pub(crate) fn read_pid_file(data: &Path) -> PostmasterState {
     let Ok(text) = fs::read_to_string(data.join("postmaster.pid")) else {
-        return Sighting::Absent;
+        return PostmasterState::Absent;
     };
     let mut lines = text.lines();
     let Some(pid) = lines.next().and_then(|line| line.trim().parse().ok()) else {
-        return Sighting::Starting;
+        return PostmasterState::Starting;
     };
-    if !is_at_home(pid, data) {
-        return Sighting::Stale;
+    if !is_server_of(pid, data) {
+        return PostmasterState::Stale;
     }
     let named = lines.next().map(PathBuf::from);
     let port = lines.nth(1).and_then(|line| line.trim().parse().ok());
     match (named, port) {
         (Some(named), Some(port)) if same_folder(&named, data) => {
-            Sighting::Running(Postmaster { pid, port })
+            PostmasterState::Running(Postmaster { pid, port })
         }
-        (_, None) => Sighting::Starting,
-        _ => Sighting::Stale,
+        (_, None) => PostmasterState::Starting,
+        _ => PostmasterState::Stale,
     }
 }
 
 /// Sends the server a signal: `fast` rolls open transactions back; without it the server ends as in
 /// a crash, which recovery repairs at the next start.
-pub(crate) fn ask_to_end(pid: i32, fast: bool) {
+pub(crate) fn signal_shutdown(pid: i32, fast: bool) {
     let signal = if fast { Signal::INT } else { Signal::QUIT };
     if let Some(pid) = Pid::from_raw(pid) {
         // The process may have ended just before.
@@ -61,7 +61,7 @@ pub(crate) fn ask_to_end(pid: i32, fast: bool) {
 /// Whether a process is a server of `data`. After a reboot another program may have the process id.
 /// A server's working directory is its data directory; without /proc any running process is
 /// accepted, and the connection that follows an adoption proves it.
-fn is_at_home(pid: i32, data: &Path) -> bool {
+fn is_server_of(pid: i32, data: &Path) -> bool {
     let Some(id) = Pid::from_raw(pid) else {
         return false;
     };
@@ -93,12 +93,12 @@ mod tests {
     fn pid_files_of_other_programs_are_stale() -> std::io::Result<()> {
         let own = std::process::id();
         let data = folder("stranger", &format!("{own}\n/elsewhere\n0\n5432\n"))?;
-        assert_eq!(find(&data), Sighting::Stale);
+        assert_eq!(read_pid_file(&data), PostmasterState::Stale);
         fs::remove_dir_all(data)
     }
 
     #[test]
     fn a_missing_pid_file_means_stopped() {
-        assert_eq!(find(Path::new("/nonexistent")), Sighting::Absent);
+        assert_eq!(read_pid_file(Path::new("/nonexistent")), PostmasterState::Absent);
     }
 }

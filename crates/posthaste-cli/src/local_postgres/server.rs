@@ -15,13 +15,13 @@ use tokio_postgres::error::SqlState;
 use super::POLL_INTERVAL;
 use super::binaries::Binaries;
 use super::home::Home;
-use super::postmaster::{self, Postmaster, Sighting};
+use super::postmaster::{self, Postmaster, PostmasterState};
 use crate::connect::Address;
 
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// The time limit of crash recovery, which lets connections fail with CANNOT_CONNECT_NOW.
 const RECOVERY_TIMEOUT: Duration = Duration::from_secs(900);
-const LARGEST_LOG: u64 = 16 << 20;
+const MAX_LOG_BYTES: u64 = 16 << 20;
 
 /// Returns the running server of this data directory once it accepts our password. `None` if there
 /// is no server, or only a stale file of a kill or a reboot, which is removed.
@@ -32,15 +32,15 @@ pub(crate) async fn find_running(
     let deadline = Instant::now() + START_TIMEOUT;
     let mut seen_starting = false;
     loop {
-        match postmaster::find(&home.data()) {
-            Sighting::Absent => return Ok(None),
-            Sighting::Stale => {
+        match postmaster::read_pid_file(&home.data()) {
+            PostmasterState::Absent => return Ok(None),
+            PostmasterState::Stale => {
                 // Postgres would take the process that has this id now for a server and refuse to
                 // start.
                 fs::remove_file(home.data().join("postmaster.pid"))?;
                 return Ok(None);
             }
-            Sighting::Running(server) => match question(home, server.port, password).await {
+            PostmasterState::Running(server) => match find_port_owner(home, server.port, password).await {
                 PortOwner::Ours => return Ok(Some(server)),
                 PortOwner::OursStarting => seen_starting = true,
                 PortOwner::Other => bail!(
@@ -51,7 +51,7 @@ pub(crate) async fn find_running(
                 ),
                 PortOwner::Nobody => {}
             },
-            Sighting::Starting => {}
+            PostmasterState::Starting => {}
         }
         let limit = if seen_starting {
             deadline + RECOVERY_TIMEOUT
@@ -87,11 +87,11 @@ pub(crate) async fn start(
         let log = open_log(home)?;
         let said_before = log.metadata().map_or(0, |file| file.len());
         let mut child = spawn(home, binaries, chosen, log)?;
-        match answers(home, &mut child, chosen, password).await? {
-            Started::Answers(server) => return Ok((server, child)),
-            Started::Ended => {}
+        match wait_for_answer(home, &mut child, chosen, password).await? {
+            StartResult::Answers(server) => return Ok((server, child)),
+            StartResult::Ended => {}
         }
-        let complaint = last_complaint(&home.log(), said_before);
+        let complaint = last_fatal_line(&home.log(), said_before);
         if !complaint.contains("could not create any TCP/IP sockets") {
             bail!(
                 "the private Postgres did not start: {complaint}. See {}.",
@@ -107,7 +107,7 @@ pub(crate) async fn start(
 
 fn open_log(home: &Home) -> anyhow::Result<File> {
     let path = home.log();
-    if fs::metadata(&path).is_ok_and(|file| file.len() > LARGEST_LOG) {
+    if fs::metadata(&path).is_ok_and(|file| file.len() > MAX_LOG_BYTES) {
         fs::remove_file(&path)?;
     }
     File::options()
@@ -148,18 +148,18 @@ fn spawn(home: &Home, binaries: &Binaries, port: u16, log: File) -> anyhow::Resu
         .with_context(|| format!("cannot start {}", binaries.program("postgres").display()))
 }
 
-enum Started {
+enum StartResult {
     Answers(Postmaster),
     Ended,
 }
 
 /// Waits until a started server accepts connections or has ended.
-async fn answers(
+async fn wait_for_answer(
     home: &Home,
     child: &mut Child,
     port: u16,
     password: &str,
-) -> anyhow::Result<Started> {
+) -> anyhow::Result<StartResult> {
     let pid = child
         .id()
         .and_then(|pid| pid.try_into().ok())
@@ -168,16 +168,16 @@ async fn answers(
     let recovered_by = Instant::now() + RECOVERY_TIMEOUT;
     loop {
         if child.try_wait()?.is_some() {
-            return Ok(Started::Ended);
+            return Ok(StartResult::Ended);
         }
-        match question(home, port, password).await {
-            PortOwner::Ours => return Ok(Started::Answers(Postmaster { pid, port })),
+        match find_port_owner(home, port, password).await {
+            PortOwner::Ours => return Ok(StartResult::Answers(Postmaster { pid, port })),
             PortOwner::OursStarting => deadline = recovered_by,
             // Until the server has bound the port, another process may answer there.
             PortOwner::Nobody | PortOwner::Other => {}
         }
         if Instant::now() > deadline {
-            postmaster::ask_to_end(pid, false);
+            postmaster::signal_shutdown(pid, false);
             bail!(
                 "the private Postgres did not start in time. See {}.",
                 home.log().display()
@@ -196,7 +196,7 @@ enum PortOwner {
 
 /// Connects to find the owner of the port. SCRAM reveals no password to another server, and only
 /// our data directory has this password.
-async fn question(home: &Home, port: u16, password: &str) -> PortOwner {
+async fn find_port_owner(home: &Home, port: u16, password: &str) -> PortOwner {
     let Ok(address) = Address::private_server(port, "postgres", password) else {
         return PortOwner::Nobody;
     };
@@ -231,7 +231,7 @@ fn is_free(port: u16) -> bool {
 }
 
 /// Returns the last fatal line of the server's log after `start`.
-fn last_complaint(log: &Path, start: u64) -> String {
+fn last_fatal_line(log: &Path, start: u64) -> String {
     let read = || -> std::io::Result<Vec<u8>> {
         let mut file = File::open(log)?;
         file.seek(SeekFrom::Start(start))?;

@@ -24,9 +24,9 @@ impl<'a> CaptureRow<'a> {
 }
 
 /// The rows as text.
-pub(super) struct Table<'a>(pub(super) &'a [CaptureRow<'a>]);
+pub(super) struct CaptureTable<'a>(pub(super) &'a [CaptureRow<'a>]);
 
-impl fmt::Display for Table<'_> {
+impl fmt::Display for CaptureTable<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = self.0.iter().map(|line| line.capture.name.chars().count());
         let names = names.max().unwrap_or(0).max(7);

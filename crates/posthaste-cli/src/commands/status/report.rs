@@ -8,13 +8,13 @@ use serde::Serialize;
 
 use super::captures::CaptureRow;
 use super::routes::RouteRow;
-use super::{Figures, figures, oldest, tables};
+use super::{JobFigures, counter_figures, longest_wait, tables};
 
 /// The complete report for programs.
 #[derive(Serialize)]
 pub(super) struct Report<'a> {
-    queues: BTreeMap<&'a str, Queue>,
-    jobs: Vec<Kind<'a>>,
+    queues: BTreeMap<&'a str, QueueReport>,
+    jobs: Vec<KindReport<'a>>,
     relays: Vec<RouteRow>,
     captures: Vec<CaptureRow<'a>>,
     syncs: Vec<tables::SyncRow>,
@@ -22,9 +22,9 @@ pub(super) struct Report<'a> {
 }
 
 #[derive(Serialize)]
-struct Queue {
+struct QueueReport {
     #[serde(flatten)]
-    figures: Figures,
+    figures: JobFigures,
     /// How long the next job has been waiting, for the priority with the longest wait.
     oldest_seconds: Option<f64>,
     /// Whether jobs wait and the queue has no worker.
@@ -33,13 +33,13 @@ struct Queue {
 }
 
 #[derive(Serialize)]
-struct Kind<'a> {
+struct KindReport<'a> {
     queue: &'a str,
     priority: i32,
     name: &'a str,
     tag: &'a str,
     #[serde(flatten)]
-    figures: Figures,
+    figures: JobFigures,
 }
 
 impl<'a> Report<'a> {
@@ -51,10 +51,10 @@ impl<'a> Report<'a> {
         syncs: Vec<tables::SyncRow>,
         findings: Vec<Finding>,
     ) -> Self {
-        let mut queues: BTreeMap<&str, Queue> = BTreeMap::new();
-        let empty = |name: &str| Queue {
-            figures: figures(&Counter::default()).into(),
-            oldest_seconds: oldest(counters, |queue, _| queue == name),
+        let mut queues: BTreeMap<&str, QueueReport> = BTreeMap::new();
+        let empty = |name: &str| QueueReport {
+            figures: counter_figures(&Counter::default()).into(),
+            oldest_seconds: longest_wait(counters, |queue, _| queue == name),
             is_unworked: unworked.contains(name),
             is_paused: counters.paused.iter().any(|paused| paused == name),
         };
@@ -64,14 +64,14 @@ impl<'a> Report<'a> {
         for counter in &counters.jobs {
             let name = &counter.queue;
             let queue = queues.entry(name).or_insert_with(|| empty(name));
-            add(&mut queue.figures, counter);
+            add_counter(&mut queue.figures, counter);
         }
-        let jobs = counters.jobs.iter().map(|counter| Kind {
+        let jobs = counters.jobs.iter().map(|counter| KindReport {
             queue: &counter.queue,
             priority: counter.priority,
             name: &counter.name,
             tag: &counter.tag,
-            figures: figures(counter).into(),
+            figures: counter_figures(counter).into(),
         });
         Self {
             jobs: jobs.collect(),
@@ -84,8 +84,8 @@ impl<'a> Report<'a> {
     }
 }
 
-pub(super) fn add(figures_of: &mut Figures, counter: &Counter) {
-    for (what, jobs) in figures(counter) {
+pub(super) fn add_counter(figures_of: &mut JobFigures, counter: &Counter) {
+    for (what, jobs) in counter_figures(counter) {
         *figures_of.entry(what).or_default() += jobs;
     }
 }

@@ -64,9 +64,9 @@ impl RouteRow {
 }
 
 /// The rows as text.
-pub(super) struct Table<'a>(pub(super) &'a [RouteRow]);
+pub(super) struct RouteTable<'a>(pub(super) &'a [RouteRow]);
 
-impl fmt::Display for Table<'_> {
+impl fmt::Display for RouteTable<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = |line: &RouteRow| match line.route.is_empty() {
             true => escape_name(&line.queue),

@@ -45,9 +45,9 @@ impl SyncRow {
 }
 
 /// The rows as text.
-pub(super) struct Table<'a>(pub(super) &'a [SyncRow]);
+pub(super) struct SyncTable<'a>(pub(super) &'a [SyncRow]);
 
-impl fmt::Display for Table<'_> {
+impl fmt::Display for SyncTable<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let widest = |of: fn(&SyncRow) -> &str| {
             let widths = self.0.iter().map(|line| of(line).chars().count());
@@ -70,7 +70,7 @@ impl fmt::Display for Table<'_> {
             if line.reindex_paused {
                 write!(f, " paused")?;
             }
-            for one in line.problems.iter().take(behind::SHOWN) {
+            for one in line.problems.iter().take(behind::MAX_SHOWN_REASONS) {
                 let jobs = pluralize(one.jobs, "job", "jobs");
                 let (since, reason) = (age(one.seconds), &one.reason);
                 match one.given_up {

@@ -19,10 +19,10 @@ use crate::syncs::{self, SyncFile, SourceAndIndex};
 use crate::terminal::Terminal;
 
 /// The maximum number of differences in the text output.
-const SHOWN: usize = 10;
+const MAX_SHOWN_DIFFERENCES: usize = 10;
 
 /// The exit code if there are differences.
-const DIFFERS: u8 = 3;
+const DIFFERENCES_EXIT_CODE: u8 = 3;
 
 /// Compare all rows with all documents, by ID and version and optionally by contents
 ///
@@ -76,7 +76,7 @@ pub(super) async fn run(
         syncs::require_installed(&client, &table).await?;
         let SourceAndIndex { source, index } = syncs::open_source_and_index(&table, database.address(), access)?;
         let found = audit.run(&*source, &*index).await?;
-        if let Err(error) = keep(&client, table.name(), &found, arguments.contents).await {
+        if let Err(error) = record_result(&client, table.name(), &found, arguments.contents).await {
             let table = table.name();
             terminal.print_remark(&format!(
                 "the audit of {table} could not be recorded for the console: {}",
@@ -84,7 +84,7 @@ pub(super) async fn run(
             ));
         }
         let behind = behind::behind(&client).await?.remove(table.name());
-        reports.push(Report::new(table.name(), found).with(behind.unwrap_or_default()));
+        reports.push(AuditReport::new(table.name(), found).with_lag(behind.unwrap_or_default()));
     }
     terminal.print_results(&reports, "no tables")?;
     let unequal: Vec<&str> = reports
@@ -97,14 +97,14 @@ pub(super) async fn run(
     }
     let line = format!("{}: rows and documents differ.", unequal.join(", "));
     Err(CommandExit {
-        code: DIFFERS,
+        code: DIFFERENCES_EXIT_CODE,
         line,
     }
     .into())
 }
 
 /// Records the result for the console.
-async fn keep(
+async fn record_result(
     client: &Client,
     table: &str,
     found: &Audited,
@@ -131,7 +131,7 @@ async fn keep(
 
 /// The result of an audit.
 #[derive(Serialize)]
-pub(crate) struct Report {
+pub(crate) struct AuditReport {
     table: String,
     /// Whether both sides are equal now.
     pub(crate) is_equal: bool,
@@ -146,7 +146,7 @@ pub(crate) struct Report {
     /// Differences with a pending job, which are not counted above.
     pending: u64,
     pub(crate) repaired: u64,
-    named: Vec<Named>,
+    named: Vec<NamedDifference>,
     /// Reasons why this audit did not write documents, with their number.
     reasons: BTreeMap<String, u64>,
     /// Problems that block the sync itself.
@@ -154,14 +154,14 @@ pub(crate) struct Report {
 }
 
 #[derive(Serialize)]
-struct Named {
+struct NamedDifference {
     id: String,
     how: &'static str,
 }
 
-impl Report {
+impl AuditReport {
     pub(crate) fn new(table: &str, found: Audited) -> Self {
-        let named = found.named.iter().map(|(id, difference)| Named {
+        let named = found.named.iter().map(|(id, difference)| NamedDifference {
             id: id.clone(),
             how: difference_name(*difference),
         });
@@ -185,7 +185,7 @@ impl Report {
         }
     }
 
-    fn with(self, behind: Behind) -> Self {
+    fn with_lag(self, behind: Behind) -> Self {
         let problems = behind.problems;
         Self { problems, ..self }
     }
@@ -203,7 +203,7 @@ fn difference_name(difference: Difference) -> &'static str {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for AuditReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rows = pluralize(self.rows, "row", "rows");
         let documents = pluralize(self.documents, "document", "documents");
@@ -227,14 +227,14 @@ impl fmt::Display for Report {
             (false, 0) => write!(f, "; they DIFFER"),
             (false, repaired) => write!(f, "; {repaired} repaired, the others DIFFER"),
         }?;
-        for one in self.named.iter().take(SHOWN) {
+        for one in self.named.iter().take(MAX_SHOWN_DIFFERENCES) {
             write!(f, "\n  {:10}  {}", one.how, one.id)?;
         }
-        for (reason, count) in self.reasons.iter().take(SHOWN) {
+        for (reason, count) in self.reasons.iter().take(MAX_SHOWN_DIFFERENCES) {
             let reason = reason.replace(char::is_control, " ");
             write!(f, "\n  {count} not written: {reason}")?;
         }
-        for Problem { reason, jobs, .. } in self.problems.iter().take(behind::SHOWN) {
+        for Problem { reason, jobs, .. } in self.problems.iter().take(behind::MAX_SHOWN_REASONS) {
             let jobs = pluralize(*jobs, "job", "jobs");
             write!(f, "\n  {jobs} not completed: {reason}")?;
         }

@@ -3,4 +3,4 @@
 pub(crate) use posthaste_sync::{Behind, Problem, behind};
 
 /// The maximum number of reasons shown for a sync; if they name documents there may be thousands.
-pub(crate) const SHOWN: usize = 3;
+pub(crate) const MAX_SHOWN_REASONS: usize = 3;

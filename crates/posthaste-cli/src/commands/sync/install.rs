@@ -51,7 +51,7 @@ pub(super) async fn run(
         if !arguments.dry_run {
             let done = client.batch_execute(&statement).await;
             done.with_context(|| format!("cannot install sync {name}"))?;
-            let First { problem, fields } = first(&table, database).await?;
+            let EarlyProblems { problem, fields } = find_early_problems(&table, database).await?;
             if let Some(problem) = problem {
                 let problem = failure::redact(&problem);
                 terminal.print_remark(&format!(
@@ -87,16 +87,16 @@ pub(super) async fn run(
 
 /// Problems that would otherwise appear only when documents are due.
 #[derive(Default)]
-struct First {
+struct EarlyProblems {
     /// The error of building the document of the first row.
     problem: Option<String>,
     /// The known fields of documents, from their columns and from the first row.
     fields: BTreeSet<String>,
 }
 
-async fn first(table: &Synced, database: &Database) -> anyhow::Result<First> {
+async fn find_early_problems(table: &Synced, database: &Database) -> anyhow::Result<EarlyProblems> {
     let source = syncs::open_source(table, database.address())?;
-    let mut found = First::default();
+    let mut found = EarlyProblems::default();
     let read = async {
         let known = source.fields().await?;
         let first = source.walk(None, 1).await?;

@@ -66,10 +66,10 @@ pub(super) async fn run(
     syncs::require_installed(&client, &table).await?;
     site::require_adopted(database.address()).await?;
     if arguments.give_up {
-        return give_up(name, &index, terminal).await;
+        return abandon_rebuild(name, &index, terminal).await;
     }
-    let about = about(&client, name).await?;
-    let rows = Watched {
+    let about = estimated_rows(&client, name).await?;
+    let rows = RowsWithProgress {
         rows: syncs::open_source(&table, database.address())?,
         walked: AtomicU64::new(0),
         progress: terminal.progress("rebuilding", about, Unit::Rows),
@@ -86,7 +86,7 @@ pub(super) async fn run(
                  --give-up to delete the new index"
         )
     })?;
-    let done = Done::new(name, rebuilt);
+    let done = RebuildResult::new(name, rebuilt);
     terminal.print_result(&done, &done)?;
     terminal.print_remark(&format!(
         "{} is no longer updated: delete it in five minutes, when no earlier batch can still be in \
@@ -98,24 +98,24 @@ pub(super) async fn run(
 
 /// The result of an abandoned rebuild.
 #[derive(Serialize)]
-struct GivenUp {
+struct AbandonedRebuild {
     table: String,
     /// Whether a rebuild was in progress.
     was_begun: bool,
 }
 
-async fn give_up(name: &str, index: &Elastic, terminal: &Terminal) -> anyhow::Result<()> {
+async fn abandon_rebuild(name: &str, index: &Elastic, terminal: &Terminal) -> anyhow::Result<()> {
     let was_begun = index.give_up_rebuild().await?;
     let line = match was_begun {
         true => format!("{name}: the unfinished index is deleted"),
         false => format!("{name}: no rebuild is in progress"),
     };
     let table = name.to_owned();
-    terminal.print_result(line, &GivenUp { table, was_begun })
+    terminal.print_result(line, &AbandonedRebuild { table, was_begun })
 }
 
 /// Returns the planner's estimate of the number of rows; `None` if the table was never analyzed.
-async fn about(client: &Client, name: &str) -> anyhow::Result<Option<u64>> {
+async fn estimated_rows(client: &Client, name: &str) -> anyhow::Result<Option<u64>> {
     let row = client
         .query_typed_one(include_str!("rows.sql"), &[(&name, Type::TEXT)])
         .await?;
@@ -124,13 +124,13 @@ async fn about(client: &Client, name: &str) -> anyhow::Result<Option<u64>> {
 }
 
 /// The rows of a table, with the progress of a walk over them.
-struct Watched {
+struct RowsWithProgress {
     rows: Arc<dyn Source>,
     walked: AtomicU64,
     progress: Progress,
 }
 
-impl Source for Watched {
+impl Source for RowsWithProgress {
     fn versions<'a>(
         &'a self,
         ids: &'a [String],
@@ -174,7 +174,7 @@ impl Source for Watched {
 
 /// The result of a rebuild.
 #[derive(Serialize)]
-struct Done {
+struct RebuildResult {
     table: String,
     index: String,
     replaced: String,
@@ -184,7 +184,7 @@ struct Done {
     changed_meanwhile: u64,
 }
 
-impl Done {
+impl RebuildResult {
     fn new(table: &str, rebuilt: Rebuilt) -> Self {
         let Rebuilt {
             index,
@@ -202,7 +202,7 @@ impl Done {
     }
 }
 
-impl fmt::Display for Done {
+impl fmt::Display for RebuildResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (table, index, replaced) = (&self.table, &self.index, &self.replaced);
         let rows = HumanCount(self.rows);

@@ -15,13 +15,13 @@ use serde::ser::SerializeStruct as _;
 use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
 
-use self::progress::{Own, Progress};
+use self::progress::{ReindexResult, ReindexProgress};
 use crate::database::Database;
 use crate::progress::Unit;
 use crate::syncs::{self, SyncFile};
 use crate::terminal::Terminal;
 
-const POLL_EVERY: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Rewrite documents of a synced table, by ID, by time or by any condition; new changes are written
 /// first
@@ -127,12 +127,12 @@ pub(super) async fn run(
         cancel,
     } = arguments.instead;
     if pause || resume {
-        return rest(&client, name, &queue, pause, terminal).await;
+        return set_paused(&client, name, &queue, pause, terminal).await;
     }
     if cancel {
         let cancelled = cancel_all(&client, &queue).await?;
         let line = format!("{name}: {} cancelled", pluralize(cancelled, "job", "jobs"));
-        return terminal.print_result(line, &Cancelled { cancelled });
+        return terminal.print_result(line, &CancelResult { cancelled });
     }
     if !progress && !arguments.wait && !arguments.which.has_choice() {
         bail!(
@@ -141,7 +141,7 @@ pub(super) async fn run(
         );
     }
     if arguments.which.has_choice() {
-        let plan = Plan::make(&client, name, arguments).await?;
+        let plan = PlannedReindex::make(&client, name, arguments).await?;
         if arguments.dry_run {
             return terminal.print_result(&plan, &plan);
         }
@@ -153,21 +153,21 @@ pub(super) async fn run(
         };
         let line = format!("{name}: {} {what}", pluralize(jobs, "document", "documents"));
         if !arguments.wait {
-            return terminal.print_result(line, &Begun { jobs });
+            return terminal.print_result(line, &ReindexBegun { jobs });
         }
         terminal.print_remark(&line);
-        let ended = wait(&client, &queue, Some(&plan.0.mark), terminal).await?;
-        let done = Own::new(name, jobs, &ended, arguments.only_different);
+        let ended = wait_until_done(&client, &queue, Some(&plan.0.mark), terminal).await?;
+        let done = ReindexResult::new(name, jobs, &ended, arguments.only_different);
         return terminal.print_result(&done, &done);
     }
     let left = match arguments.wait {
-        true => wait(&client, &queue, None, terminal).await?,
-        false => Left::read(&client, &queue, None).await?,
+        true => wait_until_done(&client, &queue, None, terminal).await?,
+        false => UnfinishedJobs::count(&client, &queue, None).await?,
     };
     let counters = posthaste::Client::new(posthaste::Unnamed(&client))
         .counters()
         .await?;
-    let far = Progress::new(&counters, name, &queue, left.open);
+    let far = ReindexProgress::new(&counters, name, &queue, left.open);
     terminal.print_result(&far, &far)
 }
 
@@ -183,9 +183,9 @@ impl RowSelector {
 }
 
 /// The plan of a re-index.
-struct Plan(ReindexPlan);
+struct PlannedReindex(ReindexPlan);
 
-impl Plan {
+impl PlannedReindex {
     async fn make(client: &Client, name: &str, arguments: &Arguments) -> anyhow::Result<Self> {
         let which = &arguments.which;
         let ids: Vec<String> = which.ids.iter().chain(&which.id).cloned().collect();
@@ -208,7 +208,7 @@ impl Plan {
     }
 }
 
-impl Serialize for Plan {
+impl Serialize for PlannedReindex {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut plan = serializer.serialize_struct("Plan", 2)?;
         plan.serialize_field("statement", &self.0.statement)?;
@@ -218,7 +218,7 @@ impl Serialize for Plan {
     }
 }
 
-impl fmt::Display for Plan {
+impl fmt::Display for PlannedReindex {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ReindexPlan {
             statement, about, ..
@@ -228,12 +228,12 @@ impl fmt::Display for Plan {
 }
 
 #[derive(Serialize)]
-struct Begun {
+struct ReindexBegun {
     jobs: u64,
 }
 
 #[derive(Serialize)]
-struct Cancelled {
+struct CancelResult {
     cancelled: usize,
 }
 
@@ -243,7 +243,7 @@ struct PauseResult {
     paused: bool,
 }
 
-async fn rest(
+async fn set_paused(
     client: &Client,
     name: &str,
     queue: &str,
@@ -287,15 +287,15 @@ async fn cancel_all(client: &Client, queue: &str) -> anyhow::Result<usize> {
 
 /// Jobs of a queue that are not completed. Counters would be cheaper but lag: here 0 means that
 /// none is left.
-struct Left {
+struct UnfinishedJobs {
     open: i64,
     given_up: i64,
     cancelled: i64,
 }
 
-impl Left {
+impl UnfinishedJobs {
     /// Counts the jobs of all re-indexes, or of the one with this mark.
-    async fn read(client: &Client, queue: &str, mark: Option<&str>) -> anyhow::Result<Self> {
+    async fn count(client: &Client, queue: &str, mark: Option<&str>) -> anyhow::Result<Self> {
         let sql = include_str!("reindex/left.sql");
         let values: [(&(dyn ToSql + Sync), Type); 2] = [(&queue, Type::TEXT), (&mark, Type::TEXT)];
         let left = client.query_typed_one(sql, &values).await?;
@@ -307,16 +307,16 @@ impl Left {
     }
 }
 
-async fn wait(
+async fn wait_until_done(
     client: &Client,
     queue: &str,
     mark: Option<&str>,
     terminal: &Terminal,
-) -> anyhow::Result<Left> {
+) -> anyhow::Result<UnfinishedJobs> {
     let mut progress = None;
     loop {
         let asked = Instant::now();
-        let now = Left::read(client, queue, mark).await?;
+        let now = UnfinishedJobs::count(client, queue, mark).await?;
         let left = now.open.unsigned_abs();
         if left == 0 {
             return Ok(now);
@@ -325,6 +325,6 @@ async fn wait(
             .get_or_insert_with(|| (left, terminal.progress("indexing", Some(left), Unit::Jobs)));
         bar.set(total.saturating_sub(left));
         // The pause grows with the duration of a query.
-        tokio::time::sleep(POLL_EVERY.max(asked.elapsed() * 10)).await;
+        tokio::time::sleep(POLL_INTERVAL.max(asked.elapsed() * 10)).await;
     }
 }

@@ -21,12 +21,12 @@ use crate::syncs::{self, SyncFile, StartedSync};
 use crate::terminal::Terminal;
 use crate::worker::{self, Settings, StopGrace};
 
-const POLL_EVERY: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// The poll interval with --once: written documents must be visible in the index soon, not after a
 /// minute.
-const ONCE_EVERY: Duration = Duration::from_secs(1);
+const ONCE_POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// The exit code of --once if documents failed.
-const FAILED: u8 = 3;
+const FAILED_EXIT_CODE: u8 = 3;
 
 /// Keep search indexes in sync with their tables until stopped
 #[derive(clap::Args)]
@@ -67,7 +67,7 @@ pub(super) async fn run(
     if arguments.once {
         site::require_adopted(database.address()).await?;
     }
-    let period = arguments.once.then_some(ONCE_EVERY);
+    let period = arguments.once.then_some(ONCE_POLL_INTERVAL);
     let syncs = syncs::start(tables, database.address(), period).await?;
     let settings = Settings {
         syncs: syncs.iter().flat_map(|one| one.syncs.clone()).collect(),
@@ -83,12 +83,12 @@ pub(super) async fn run(
     terminal.report_event("working", "Ctrl-C stops", &worker.queues_json())?;
     let empty = async {
         match arguments.once {
-            true => until_seen(&client, &syncs).await,
+            true => wait_until_visible(&client, &syncs).await,
             false => std::future::pending().await,
         }
     };
     worker.run_until(empty, database, signals).await?;
-    let tables: Vec<Did> = syncs.iter().map(Did::new).collect();
+    let tables: Vec<SyncTotals> = syncs.iter().map(SyncTotals::new).collect();
     if arguments.once || !terminal.is_json() {
         terminal.print_results(&tables, "nothing to sync")?;
     }
@@ -96,7 +96,7 @@ pub(super) async fn run(
         signals.fail_if_signalled()?;
     }
     match arguments.once {
-        true => all_indexed(&tables),
+        true => require_all_indexed(&tables),
         false => terminal.print_event_line("synced", &Synced { tables }),
     }
 }
@@ -104,12 +104,12 @@ pub(super) async fn run(
 /// The totals until the sync was stopped.
 #[derive(Serialize)]
 struct Synced {
-    tables: Vec<Did>,
+    tables: Vec<SyncTotals>,
 }
 
 /// Completes when the jobs of the beginning are done, except those of documents that cannot be
 /// built or are rejected: these are retried with growing delays.
-pub(in crate::commands) async fn until_seen(
+pub(in crate::commands) async fn wait_until_visible(
     client: &Client,
     syncs: &[StartedSync],
 ) -> anyhow::Result<()> {
@@ -129,12 +129,12 @@ pub(in crate::commands) async fn until_seen(
             return Ok(());
         }
         // The pause grows with the duration of a query.
-        tokio::time::sleep(POLL_EVERY.max(asked.elapsed() * 5)).await;
+        tokio::time::sleep(POLL_INTERVAL.max(asked.elapsed() * 5)).await;
     }
 }
 
 /// Fails with exit code 3 if documents are missing in the index.
-fn all_indexed(report: &[Did]) -> anyhow::Result<()> {
+fn require_all_indexed(report: &[SyncTotals]) -> anyhow::Result<()> {
     let failed: Vec<&str> = report
         .iter()
         .filter(|one| one.failed + one.rejected > 0)
@@ -148,13 +148,13 @@ fn all_indexed(report: &[Did]) -> anyhow::Result<()> {
          delays. 'posthaste jobs list' shows why.",
         failed.join(", ")
     );
-    let code = FAILED;
+    let code = FAILED_EXIT_CODE;
     Err(CommandExit { code, line }.into())
 }
 
 /// The totals of a table.
 #[derive(Serialize)]
-struct Did {
+struct SyncTotals {
     table: String,
     done: u64,
     written: u64,
@@ -163,19 +163,19 @@ struct Did {
     rejected: u64,
     rescheduled: u64,
     last_error: Option<String>,
-    counts: Vec<Count>,
+    counts: Vec<TagCount>,
 }
 
 /// The number of jobs of a tag with the same result for the same reason.
 #[derive(Serialize)]
-struct Count {
+struct TagCount {
     tag: String,
     what: String,
     reason: String,
     jobs: u64,
 }
 
-impl Did {
+impl SyncTotals {
     fn new(one: &StartedSync) -> Self {
         let statuses = one.syncs.each_ref().map(|(_, sync)| sync.status());
         let mut counts = BTreeMap::<_, u64>::new();
@@ -184,7 +184,7 @@ impl Did {
                 .entry((count.tag, count.what, count.reason))
                 .or_default() += count.jobs;
         }
-        let counts = counts.into_iter().map(|((tag, what, reason), jobs)| Count {
+        let counts = counts.into_iter().map(|((tag, what, reason), jobs)| TagCount {
             tag: tag.to_owned(),
             what: what.to_owned(),
             reason: reason.to_owned(),
@@ -208,7 +208,7 @@ impl Did {
     }
 }
 
-impl fmt::Display for Did {
+impl fmt::Display for SyncTotals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (done, written) = (
             pluralize(self.done, "job", "jobs"),

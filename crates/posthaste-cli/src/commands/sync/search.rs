@@ -11,7 +11,7 @@ use crate::syncs::{self, SyncFile, SourceAndIndex};
 use crate::terminal::{Terminal, escape_name};
 
 /// The maximum length of a document in the text output, in characters.
-const LINE: usize = 120;
+const MAX_LINE_CHARS: usize = 120;
 
 /// Search a synced table: the index finds matching rows, Postgres returns their current contents
 #[derive(clap::Args)]
@@ -85,7 +85,7 @@ impl fmt::Display for SearchHit {
             true => ' ',
             false => letter,
         });
-        let plain: String = plain.take(LINE).collect();
+        let plain: String = plain.take(MAX_LINE_CHARS).collect();
         write!(f, "{}  {plain}", escape_name(&self.id))
     }
 }

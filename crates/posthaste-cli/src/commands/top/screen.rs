@@ -13,9 +13,9 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::UnboundedSender;
 
 /// The size of a terminal that does not report one.
-const USUAL: Rect = Rect::new(0, 0, 80, 24);
+const DEFAULT_SIZE: Rect = Rect::new(0, 0, 80, 24);
 /// How long to wait for SIGCONT: the kernel does not stop a process that no shell could continue.
-const STOPPED_WITHIN: Duration = Duration::from_secs(1);
+const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The screen; dropping it restores the terminal.
 pub(crate) struct Screen(DefaultTerminal);
@@ -23,7 +23,7 @@ pub(crate) struct Screen(DefaultTerminal);
 impl Screen {
     /// Takes over the screen; sends keys and changes of its size to `events`.
     pub(crate) fn open(events: UnboundedSender<Event>) -> io::Result<Self> {
-        let screen = Self(take()?);
+        let screen = Self(take_over_terminal()?);
         // The thread waits for keys for the lifetime of the process and is never joined.
         std::thread::spawn(move || {
             while let Ok(event) = event::read() {
@@ -50,8 +50,8 @@ impl Screen {
         self.0.show_cursor()?;
         ratatui::try_restore()?;
         kill_current_process_group(Signal::TSTP)?;
-        let _ = tokio::time::timeout(STOPPED_WITHIN, continued.recv()).await;
-        self.0 = take()?;
+        let _ = tokio::time::timeout(STOP_TIMEOUT, continued.recv()).await;
+        self.0 = take_over_terminal()?;
         Ok(())
     }
 }
@@ -69,10 +69,10 @@ pub(crate) fn is_control(event: &Event, letter: char) -> bool {
     })
 }
 
-fn take() -> io::Result<DefaultTerminal> {
+fn take_over_terminal() -> io::Result<DefaultTerminal> {
     let viewport = match terminal::size() {
         Ok((1.., 1..)) => Viewport::Fullscreen,
-        _ => Viewport::Fixed(USUAL),
+        _ => Viewport::Fixed(DEFAULT_SIZE),
     };
     let terminal = ratatui::try_init_with_options(TerminalOptions { viewport })?;
     execute!(stdout(), EnterAlternateScreen).inspect_err(|_| ratatui::restore())?;

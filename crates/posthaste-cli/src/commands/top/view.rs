@@ -99,18 +99,18 @@ impl View {
     }
 
     /// Shows the result of an action until the next key.
-    pub(crate) fn show(&mut self, message: String) {
+    pub(crate) fn show_message(&mut self, message: String) {
         self.message = Some(message);
     }
 
     /// Sorts the queues of a frame.
-    pub(crate) fn order(&self, frame: &mut Frame) {
+    pub(crate) fn sort_queues(&self, frame: &mut Frame) {
         frame
             .queues
             .sort_by(|one, other| self.sort.compare(one, other));
     }
 
-    pub(crate) fn press(&mut self, event: &Event, frame: &mut Frame) -> KeyRequest {
+    pub(crate) fn handle_key(&mut self, event: &Event, frame: &mut Frame) -> KeyRequest {
         if is_control(event, 'z') {
             return KeyRequest::Suspend;
         }
@@ -126,16 +126,16 @@ impl View {
         }
         match key.code {
             KeyCode::Char('q' | 'Q') => return KeyRequest::Quit,
-            KeyCode::Char('j') | KeyCode::Down => self.choose(frame, 1),
-            KeyCode::Char('k') | KeyCode::Up => self.choose(frame, -1),
+            KeyCode::Char('j') | KeyCode::Down => self.move_choice(frame, 1),
+            KeyCode::Char('k') | KeyCode::Up => self.move_choice(frame, -1),
             KeyCode::Char('s') => {
                 self.sort = self.sort.next();
-                self.order(frame);
+                self.sort_queues(frame);
             }
             KeyCode::Char(' ') => self.is_held = !self.is_held,
             KeyCode::Char('?' | 'h') => self.has_help = true,
-            KeyCode::Char('p') => return self.act(true),
-            KeyCode::Char('r') => return self.act(false),
+            KeyCode::Char('p') => return self.request_action(true),
+            KeyCode::Char('r') => return self.request_action(false),
             _ => {}
         }
         KeyRequest::Nothing
@@ -143,7 +143,7 @@ impl View {
 
     /// Chooses the next or the previous queue; the first one if none is chosen or the chosen one is
     /// gone.
-    fn choose(&mut self, frame: &Frame, by: isize) {
+    fn move_choice(&mut self, frame: &Frame, by: isize) {
         let chosen = self.chosen.as_deref();
         let at = frame
             .queues
@@ -154,7 +154,7 @@ impl View {
         self.chosen = frame.queues.get(at).map(|line| line.queue.clone());
     }
 
-    fn act(&mut self, pauses: bool) -> KeyRequest {
+    fn request_action(&mut self, pauses: bool) -> KeyRequest {
         match &self.chosen {
             _ if !self.operates => {
                 self.message = Some("read-only: start with --operate to change queues".to_owned());
@@ -245,7 +245,7 @@ mod tests {
         let mut frame = frame(&[("a", 3.0, 1)]);
         let mut view = View::new(true);
         let mut press = |event: &Event| {
-            let asked = view.press(event, &mut frame);
+            let asked = view.handle_key(event, &mut frame);
             (asked, view.chosen.clone())
         };
         let control = |letter| Event::Key(KeyEvent::new(KeyCode::Char(letter), CONTROL));
@@ -265,10 +265,10 @@ mod tests {
         let mut frame = frame(&[("a", 3.0, 1), ("b", 2.0, 9), ("c", 1.0, 5)]);
         let mut view = View::new(false);
         for _ in 0..2 {
-            view.press(&key(KeyCode::Down), &mut frame);
+            view.handle_key(&key(KeyCode::Down), &mut frame);
         }
         assert_eq!(view.chosen.as_deref(), Some("b"));
-        view.press(&letter('s'), &mut frame);
+        view.handle_key(&letter('s'), &mut frame);
         let order: Vec<&str> = frame.queues.iter().map(|line| &*line.queue).collect();
         assert_eq!(order, ["b", "c", "a"]);
         let lines = drawn(&view, &frame, 30);
@@ -277,10 +277,10 @@ mod tests {
             "{lines:?}"
         );
         for _ in 0..5 {
-            view.press(&key(KeyCode::Up), &mut frame);
+            view.handle_key(&key(KeyCode::Up), &mut frame);
         }
         assert_eq!(view.chosen.as_deref(), Some("b"), "it is the first");
-        view.press(&key(KeyCode::Down), &mut super::tests::frame(&[]));
+        view.handle_key(&key(KeyCode::Down), &mut super::tests::frame(&[]));
         assert_eq!(view.chosen, None);
     }
 
@@ -288,23 +288,23 @@ mod tests {
     fn actions_need_the_option_and_a_selected_queue() {
         let mut frame = frame(&[("a", 3.0, 1)]);
         let mut view = View::new(false);
-        view.press(&key(KeyCode::Down), &mut frame);
-        assert_eq!(view.press(&letter('p'), &mut frame), KeyRequest::Nothing);
+        view.handle_key(&key(KeyCode::Down), &mut frame);
+        assert_eq!(view.handle_key(&letter('p'), &mut frame), KeyRequest::Nothing);
         let lines = drawn(&view, &frame, 30);
         assert!(lines[0].contains("--operate"), "{lines:?}");
         let mut operates = View::new(true);
-        assert_eq!(operates.press(&letter('p'), &mut frame), KeyRequest::Nothing);
-        operates.press(&key(KeyCode::Down), &mut frame);
+        assert_eq!(operates.handle_key(&letter('p'), &mut frame), KeyRequest::Nothing);
+        operates.handle_key(&key(KeyCode::Down), &mut frame);
         let action = |pauses| {
             let queue = "a".to_owned();
             KeyRequest::Act(Action { queue, pauses })
         };
-        assert_eq!(operates.press(&letter('p'), &mut frame), action(true));
-        assert_eq!(operates.press(&letter('r'), &mut frame), action(false));
+        assert_eq!(operates.handle_key(&letter('p'), &mut frame), action(true));
+        assert_eq!(operates.handle_key(&letter('r'), &mut frame), action(false));
         // No key acts while the help is shown.
-        operates.press(&letter('?'), &mut frame);
-        assert_eq!(operates.press(&letter('p'), &mut frame), KeyRequest::Nothing);
-        assert_eq!(operates.press(&letter('p'), &mut frame), action(true));
+        operates.handle_key(&letter('?'), &mut frame);
+        assert_eq!(operates.handle_key(&letter('p'), &mut frame), KeyRequest::Nothing);
+        assert_eq!(operates.handle_key(&letter('p'), &mut frame), action(true));
     }
 
     #[test]
@@ -314,7 +314,7 @@ mod tests {
         let mut frame = frame(&lines);
         let mut view = View::new(false);
         for _ in 0..40 {
-            view.press(&key(KeyCode::Down), &mut frame);
+            view.handle_key(&key(KeyCode::Down), &mut frame);
         }
         let lines = drawn(&view, &frame, 20);
         assert!(lines.len() <= 20, "{lines:?}");

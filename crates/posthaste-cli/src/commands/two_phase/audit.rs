@@ -10,7 +10,7 @@ use crate::failure::CommandExit;
 use crate::terminal::Terminal;
 
 /// The exit code if there are inconsistencies, as of `doctor`.
-const SOMETHING_IS_WRONG: u8 = 3;
+const INCONSISTENT_EXIT_CODE: u8 = 3;
 
 #[derive(Serialize)]
 #[serde(transparent)]
@@ -68,15 +68,15 @@ impl fmt::Display for Report {
 pub(super) async fn run(coordinator: &Coordinator, terminal: &Terminal) -> anyhow::Result<()> {
     let report = Report(coordinator.audit().await?);
     terminal.print_result(&report, &report)?;
-    judged(&report.0)
+    require_consistent(&report.0)
 }
 
 /// Fails with exit code 3 if the audit found inconsistencies.
-fn judged(audit: &Audit) -> anyhow::Result<()> {
+fn require_consistent(audit: &Audit) -> anyhow::Result<()> {
     if !audit.agrees() {
         let wrong = audit.disagreements.len() as u64 + audit.more;
         return Err(CommandExit {
-            code: SOMETHING_IS_WRONG,
+            code: INCONSISTENT_EXIT_CODE,
             line: format!(
                 "{} found.",
                 pluralize(wrong, "inconsistency was", "inconsistencies were")
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn unjudged_records_have_their_exit_code() {
-        assert!(judged(&Audit::default()).is_ok());
+        assert!(require_consistent(&Audit::default()).is_ok());
         let moving = Audit {
             moving: 1_001,
             not_judged: vec!["hot".into(); 1_000],
@@ -111,7 +111,7 @@ mod tests {
         let text = Report(moving.clone()).to_string();
         assert!(text.contains("not checked: document hot,"), "{text}");
         assert!(text.ends_with("not checked: 1 more"), "{text}");
-        let ended = judged(&moving).unwrap_err();
+        let ended = require_consistent(&moving).unwrap_err();
         assert_eq!(failure::exit_code(&ended), 1, "{ended}");
         let ghost = Disagreement {
             document: Some("a".into()),
@@ -122,6 +122,6 @@ mod tests {
             disagreements: vec![ghost],
             ..moving
         };
-        assert_eq!(failure::exit_code(&judged(&wrong).unwrap_err()), 3);
+        assert_eq!(failure::exit_code(&require_consistent(&wrong).unwrap_err()), 3);
     }
 }

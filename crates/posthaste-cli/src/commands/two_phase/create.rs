@@ -25,11 +25,11 @@ pub(super) struct Arguments {
     transfer: Vec<String>,
 
     /// Add N, which can be negative, to a document's balance (repeatable)
-    #[arg(long, value_name = "DOCUMENT=N", value_parser = amount, allow_hyphen_values = true)]
+    #[arg(long, value_name = "DOCUMENT=N", value_parser = parse_amount, allow_hyphen_values = true)]
     add: Vec<(String, i64)>,
 
     /// Set fields of a document's data (repeatable)
-    #[arg(long, value_name = "DOCUMENT=JSON", value_parser = fields)]
+    #[arg(long, value_name = "DOCUMENT=JSON", value_parser = parse_fields)]
     set: Vec<(String, Map<String, Value>)>,
 
     /// Finish the transaction immediately
@@ -38,7 +38,7 @@ pub(super) struct Arguments {
 }
 
 /// Parses `DOCUMENT=N`.
-pub(super) fn amount(text: &str) -> Result<(String, i64), String> {
+pub(super) fn parse_amount(text: &str) -> Result<(String, i64), String> {
     let (document, amount) = text.rsplit_once('=').ok_or("write DOCUMENT=N")?;
     let amount = amount
         .parse()
@@ -47,7 +47,7 @@ pub(super) fn amount(text: &str) -> Result<(String, i64), String> {
 }
 
 /// Parses `DOCUMENT=JSON`.
-fn fields(text: &str) -> Result<(String, Map<String, Value>), String> {
+fn parse_fields(text: &str) -> Result<(String, Map<String, Value>), String> {
     let (document, fields) = text.split_once('=').ok_or("write DOCUMENT=JSON")?;
     let fields = serde_json::from_str(fields).map_err(|error| format!("not an object: {error}"))?;
     Ok((document.to_owned(), fields))
@@ -101,11 +101,11 @@ mod tests {
 
     #[test]
     fn amounts_and_fields_are_parsed_or_rejected() {
-        assert_eq!(amount("a=-3"), Ok(("a".to_owned(), -3)));
+        assert_eq!(parse_amount("a=-3"), Ok(("a".to_owned(), -3)));
         for wrong in ["a", "a=", "a=1.5", "a=NaN", "a=1e3"] {
-            assert!(amount(wrong).is_err(), "{wrong}");
+            assert!(parse_amount(wrong).is_err(), "{wrong}");
         }
-        assert_eq!(fields(r#"a={"x":"="}"#).unwrap().1["x"], "=");
-        assert!(fields("a=[]").is_err());
+        assert_eq!(parse_fields(r#"a={"x":"="}"#).unwrap().1["x"], "=");
+        assert!(parse_fields("a=[]").is_err());
     }
 }

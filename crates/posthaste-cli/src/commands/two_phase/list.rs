@@ -14,7 +14,7 @@ use crate::terminal::Terminal;
 #[derive(clap::Args)]
 pub(super) struct Arguments {
     /// List transactions in this state, which can be final (repeatable; default: all open states)
-    #[arg(long, value_name = "STATE", value_parser = state, conflicts_with = "stuck_for")]
+    #[arg(long, value_name = "STATE", value_parser = parse_state, conflicts_with = "stuck_for")]
     state: Vec<State>,
 
     /// List open transactions whose state has not changed for this long, oldest first, with the
@@ -33,7 +33,7 @@ pub(super) struct Arguments {
     limit: u16,
 }
 
-fn state(text: &str) -> Result<State, String> {
+fn parse_state(text: &str) -> Result<State, String> {
     let known = State::ALL.map(|state| state.to_string());
     let mut states = State::ALL.into_iter();
     states
@@ -54,7 +54,7 @@ pub(super) async fn run(
     let listed = coordinator
         .list(&arguments.state, usize::from(arguments.limit))
         .await?;
-    let list = List(listed);
+    let list = TransactionList(listed);
     terminal.print_result(&list, &list)
 }
 
@@ -91,9 +91,9 @@ impl fmt::Display for StuckRow {
 
 #[derive(Serialize)]
 #[serde(transparent)]
-struct List(Vec<Listed>);
+struct TransactionList(Vec<Listed>);
 
-impl fmt::Display for List {
+impl fmt::Display for TransactionList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.is_empty() {
             return write!(f, "no transactions match");
@@ -114,7 +114,7 @@ impl fmt::Display for List {
                     record.transaction_state,
                     record.modification_time.as_deref().unwrap_or("unknown"),
                     record.attempts.unwrap_or_default(),
-                    effects(record)
+                    effects_text(record)
                 )?,
                 Err(why) => write!(f, "\n{:wide$}  cannot be read: {why}", one.id)?,
             }
@@ -124,9 +124,9 @@ impl fmt::Display for List {
 }
 
 /// Summarizes the effects of a transaction.
-fn effects(record: &Record) -> String {
-    const SHOWN: usize = 4;
-    let shown = record.effects.iter().take(SHOWN).map(|effect| {
+fn effects_text(record: &Record) -> String {
+    const MAX_SHOWN_EFFECTS: usize = 4;
+    let shown = record.effects.iter().take(MAX_SHOWN_EFFECTS).map(|effect| {
         let sets = if effect.set.is_empty() { "" } else { " sets" };
         let adds = match effect.add {
             0 => String::new(),
@@ -135,20 +135,20 @@ fn effects(record: &Record) -> String {
         format!("{}{adds}{sets}", effect.document)
     });
     let mut text = shown.collect::<Vec<_>>().join(", ");
-    if record.effects.len() > SHOWN {
+    if record.effects.len() > MAX_SHOWN_EFFECTS {
         text.push_str(", …");
     }
     text
 }
 
 #[derive(Serialize)]
-struct Shown<'a> {
+struct TransactionDetails<'a> {
     id: &'a str,
     #[serde(flatten)]
     record: Record,
 }
 
-impl fmt::Display for Shown<'_> {
+impl fmt::Display for TransactionDetails<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let record = &self.record;
         let none = |text: &Option<String>| text.clone().unwrap_or_else(|| "none".to_owned());
@@ -193,6 +193,6 @@ pub(super) async fn show(
 ) -> anyhow::Result<()> {
     let record = coordinator.get(id).await?;
     let record = record.with_context(|| format!("transaction {id} does not exist."))?;
-    let shown = Shown { id, record };
+    let shown = TransactionDetails { id, record };
     terminal.print_result(&shown, &shown)
 }

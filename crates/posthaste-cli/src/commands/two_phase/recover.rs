@@ -44,10 +44,10 @@ impl Arguments {
 
 /// The result of a pass.
 #[derive(Serialize)]
-struct Pass {
+struct PassResult {
     finished: usize,
     rolled_back: usize,
-    open: Vec<Open>,
+    open: Vec<OpenTransactions>,
     /// Transactions whose state has not changed for an hour.
     stuck: Vec<StuckRow>,
     /// Why they could not be read.
@@ -56,14 +56,14 @@ struct Pass {
 }
 
 #[derive(Serialize)]
-struct Open {
+struct OpenTransactions {
     id: String,
     why: String,
 }
 
-impl Pass {
+impl PassResult {
     fn new(recovered: Recovered, stuck: Result<Vec<Stuck>, Failure>) -> Self {
-        let open = recovered.open.into_iter().map(|(id, failure)| Open {
+        let open = recovered.open.into_iter().map(|(id, failure)| OpenTransactions {
             id,
             why: failure::redact(&failure.to_string()),
         });
@@ -87,7 +87,7 @@ impl Pass {
     }
 }
 
-impl fmt::Display for Pass {
+impl fmt::Display for PassResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             finished,
@@ -136,7 +136,7 @@ pub(super) async fn run(
                 true => coordinator.stuck(STUCK_AFTER).await,
                 false => Ok(Vec::new()),
             };
-            anyhow::Ok((is_time, Pass::new(recovered, stuck)))
+            anyhow::Ok((is_time, PassResult::new(recovered, stuck)))
         };
         match pass.await {
             Ok((_, pass)) if arguments.once => {
@@ -180,7 +180,7 @@ mod tests {
             finished: 7,
             ..Recovered::default()
         };
-        let pass = Pass::new(recovered, Err(Failure::Moving));
+        let pass = PassResult::new(recovered, Err(Failure::Moving));
         assert!(pass.has_news());
         let text = pass.to_string();
         assert!(text.starts_with("7 finished, "), "{text}");

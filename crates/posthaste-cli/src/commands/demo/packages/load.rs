@@ -10,7 +10,7 @@ use posthaste_capture::{Capture, Until};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Transaction};
 
-use crate::commands::sync::until_seen;
+use crate::commands::sync::wait_until_visible;
 use crate::database::Database;
 use crate::file::{self, DEFAULT_FILE, NeededSections};
 use crate::signals::Signals;
@@ -55,7 +55,7 @@ pub(crate) async fn run(
     terminal.print_remark("loading");
     let story = async {
         commit_packages(&mut client, &arguments.folder, arguments.run).await?;
-        until_seen(&client, &syncs).await?;
+        wait_until_visible(&client, &syncs).await?;
         wait_until_captured(capturing, captures, database).await
     };
     let outcome = tokio::select! {

@@ -5,11 +5,11 @@ use std::fmt;
 use posthaste::Counters;
 use serde::Serialize;
 
-use super::Left;
+use super::UnfinishedJobs;
 
 /// The result of one re-index.
 #[derive(Serialize)]
-pub(super) struct Own {
+pub(super) struct ReindexResult {
     table: String,
     documents: u64,
     completed: i64,
@@ -18,8 +18,8 @@ pub(super) struct Own {
     only_different: bool,
 }
 
-impl Own {
-    pub(super) fn new(table: &str, documents: u64, ended: &Left, only_different: bool) -> Self {
+impl ReindexResult {
+    pub(super) fn new(table: &str, documents: u64, ended: &UnfinishedJobs, only_different: bool) -> Self {
         let all = i64::try_from(documents).unwrap_or(i64::MAX);
         Self {
             table: table.to_owned(),
@@ -32,20 +32,20 @@ impl Own {
     }
 }
 
-impl fmt::Display for Own {
+impl fmt::Display for ReindexResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let done = match self.only_different {
             true => "compared, and equal now",
             false => "written again",
         };
         write!(f, "{}: {} {done}", self.table, self.completed)?;
-        unfinished(f, self.dead, self.cancelled)
+        write_unfinished(f, self.dead, self.cancelled)
     }
 }
 
 /// The progress of all re-indexes of a table.
 #[derive(Serialize)]
-pub(super) struct Progress {
+pub(super) struct ReindexProgress {
     table: String,
     left: i64,
     /// Totals of all re-indexes of the table since the installation.
@@ -54,7 +54,7 @@ pub(super) struct Progress {
     cancelled: i64,
 }
 
-impl Progress {
+impl ReindexProgress {
     pub(super) fn new(counters: &Counters, table: &str, queue: &str, left: i64) -> Self {
         let ours = || counters.jobs.iter().filter(|one| one.queue == queue);
         Self {
@@ -67,15 +67,15 @@ impl Progress {
     }
 }
 
-impl fmt::Display for Progress {
+impl fmt::Display for ReindexProgress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (table, left, completed) = (&self.table, self.left, self.completed);
         write!(f, "{table}: {left} left, {completed} completed")?;
-        unfinished(f, self.dead, self.cancelled)
+        write_unfinished(f, self.dead, self.cancelled)
     }
 }
 
-fn unfinished(f: &mut fmt::Formatter<'_>, dead: i64, cancelled: i64) -> fmt::Result {
+fn write_unfinished(f: &mut fmt::Formatter<'_>, dead: i64, cancelled: i64) -> fmt::Result {
     for (count, what) in [(dead, "given up"), (cancelled, "cancelled")] {
         if count > 0 {
             write!(f, ", {count} {what}")?;
