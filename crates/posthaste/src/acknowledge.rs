@@ -16,34 +16,34 @@ use crate::consumer::Settled;
 use crate::error::Error;
 use crate::job::JobId;
 use crate::log_limit::{FEW, LogLimit};
-use crate::metrics::{self, Runs};
+use crate::metrics::{self, RunHistograms};
 use crate::parts::outstanding::Outstanding;
 use crate::parts::queue::Queues;
-use crate::parts::watched::Watched;
+use crate::parts::watched::TaskSupervisor;
 use crate::retry::{Backoff, Disposition};
 use crate::stats::Stats;
 use crate::store::reconnecting::ReconnectingClient;
 use crate::store::{self, Fence};
-use closing::Closing;
-use handed_back::HandedBack;
+use closing::ClosingMethod;
+use handed_back::ReturnCounts;
 
 /// Delay before a failed acknowledgement is sent again.
-const AGAIN: Backoff = Backoff {
+const RETRY_BACKOFF: Backoff = Backoff {
     base: Duration::from_millis(20),
     cap: Duration::from_millis(10_240),
 };
 /// Time that an incomplete batch waits for the outcome of its next job.
-const PATIENCE: Duration = Duration::from_millis(10);
+const BATCH_WAIT: Duration = Duration::from_millis(10);
 /// Total time that an incomplete batch waits, several times what a batch should run: closing a
 /// batch in parts costs ten times as much.
-const LONGEST_PATIENCE: Duration = Duration::from_millis(100);
+const MAX_BATCH_WAIT: Duration = Duration::from_millis(100);
 /// The least time between two collections of outcomes while batches are incomplete: consumers need
 /// not wake this task for each outcome.
-const GATHER: Duration = Duration::from_millis(1);
+const MIN_COLLECT_INTERVAL: Duration = Duration::from_millis(1);
 /// The most batches closed as a whole in one transaction, which holds a lock for each.
-const WHOLE: usize = 500;
+const MAX_BATCHES_PER_CLOSE: usize = 500;
 /// The most outcomes taken from the channel at once.
-const TAKE: usize = 4096;
+const MAX_OUTCOMES_PER_RECEIVE: usize = 4096;
 
 /// Writes the outcomes of all queues to the database.
 pub(crate) struct Completer {
@@ -54,8 +54,8 @@ pub(crate) struct Completer {
     pub(crate) in_hand: Arc<Outstanding>,
     pub(crate) stats: Arc<Stats>,
     /// The measurements of how long jobs waited and ran.
-    pub(crate) runs: Runs,
-    pub(crate) watched: Watched,
+    pub(crate) runs: RunHistograms,
+    pub(crate) watched: TaskSupervisor,
     /// Cancelled when the shutdown deadline has passed: nothing is retried after it.
     pub(crate) hopeless: CancellationToken,
 }
@@ -63,15 +63,15 @@ pub(crate) struct Completer {
 impl Completer {
     /// Settles outcomes until the channel closes.
     pub(crate) async fn run(self: Arc<Self>, mut settled: UnboundedReceiver<Settled>) {
-        let mut waiting: HashMap<Fence, Waiting> = HashMap::new();
-        let mut handed_back = HandedBack::default();
-        let mut taken = Vec::with_capacity(TAKE);
+        let mut waiting: HashMap<Fence, IncompleteBatch> = HashMap::new();
+        let mut handed_back = ReturnCounts::default();
+        let mut taken = Vec::with_capacity(MAX_OUTCOMES_PER_RECEIVE);
         loop {
-            let next = waiting.values().map(Waiting::until).min();
-            let until = next.unwrap_or_else(|| Instant::now() + PATIENCE);
+            let next = waiting.values().map(IncompleteBatch::wait_until).min();
+            let until = next.unwrap_or_else(|| Instant::now() + BATCH_WAIT);
             tokio::select! {
                 biased;
-                count = settled.recv_many(&mut taken, TAKE) => {
+                count = settled.recv_many(&mut taken, MAX_OUTCOMES_PER_RECEIVE) => {
                     if count == 0 {
                         self.flush(waiting.drain().map(|(_, one)| one.jobs).collect()).await;
                         return;
@@ -83,8 +83,8 @@ impl Completer {
             self.queues.iter().for_each(|queue| queue.room.notify_one());
             let now = Instant::now();
             for mut one in taken.drain(..) {
-                handed_back.pace(&mut one, Timestamp::now, fastrand::f64);
-                let entry = waiting.entry(one.batch.fence).or_insert_with(|| Waiting {
+                handed_back.delay_repeated(&mut one, Timestamp::now, fastrand::f64);
+                let entry = waiting.entry(one.batch.fence).or_insert_with(|| IncompleteBatch {
                     since: now,
                     last: now,
                     jobs: Vec::new(),
@@ -94,7 +94,7 @@ impl Completer {
             }
             let ripe: Vec<Fence> = waiting
                 .iter()
-                .filter(|(_, one)| one.is_whole() || one.until() <= now)
+                .filter(|(_, one)| one.is_whole() || one.wait_until() <= now)
                 .map(|(fence, _)| *fence)
                 .collect();
             let ripe: Vec<_> = ripe
@@ -103,7 +103,7 @@ impl Completer {
                 .map(|one| one.jobs)
                 .collect();
             if ripe.is_empty() {
-                tokio::time::sleep(GATHER).await;
+                tokio::time::sleep(MIN_COLLECT_INTERVAL).await;
             } else {
                 self.flush(ripe).await;
             }
@@ -115,14 +115,14 @@ impl Completer {
         let mut later = Vec::new();
         let mut mixed = Vec::new();
         for jobs in batches {
-            match Closing::of(&jobs) {
-                Closing::Whole => plain.push(jobs),
-                Closing::Reschedule { after, error } => later.push((jobs, after, error)),
-                Closing::JobByJob => mixed.push(jobs),
+            match ClosingMethod::for_jobs(&jobs) {
+                ClosingMethod::Whole => plain.push(jobs),
+                ClosingMethod::Reschedule { after, error } => later.push((jobs, after, error)),
+                ClosingMethod::JobByJob => mixed.push(jobs),
             }
         }
         while !plain.is_empty() {
-            let rest = plain.split_off(plain.len().min(WHOLE));
+            let rest = plain.split_off(plain.len().min(MAX_BATCHES_PER_CLOSE));
             self.close_batches(plain).await;
             plain = rest;
         }
@@ -148,7 +148,7 @@ impl Completer {
                     if left.contains(&at) {
                         self.settle(jobs, false).await;
                     } else {
-                        self.count(&jobs, None);
+                        self.count_outcomes(&jobs, None);
                         self.in_hand.settled(jobs.len());
                     }
                 }
@@ -175,7 +175,7 @@ impl Completer {
         let (link, fence) = (&self.link, jobs[0].batch.fence);
         match store::reschedule(link, fence, size, after, error.as_deref()).await {
             Ok(true) => {
-                self.count(&jobs, None);
+                self.count_outcomes(&jobs, None);
                 self.in_hand.settled(jobs.len());
             }
             Ok(false) => self.settle(jobs, false).await,
@@ -198,8 +198,8 @@ impl Completer {
             match store::settle(link, jobs[0].batch.fence, &outcomes(&jobs)).await {
                 Ok(ours) => {
                     let ours = ours.into_iter().collect();
-                    report(&jobs, &ours, repeated);
-                    self.count(&jobs, Some(&ours));
+                    log_answers(&jobs, &ours, repeated);
+                    self.count_outcomes(&jobs, Some(&ours));
                     break;
                 }
                 Err(error) if self.hopeless.is_cancelled() => {
@@ -227,7 +227,7 @@ impl Completer {
                             "an acknowledgement failed; it is tried again"
                         );
                     }
-                    tokio::time::sleep(AGAIN.after(failures, fastrand::f64())).await;
+                    tokio::time::sleep(RETRY_BACKOFF.after(failures, fastrand::f64())).await;
                 }
             }
         }
@@ -243,8 +243,8 @@ impl Completer {
             match store::settle(&self.repeats, jobs[0].batch.fence, &outcomes(&jobs)).await {
                 Ok(ours) => {
                     let ours = ours.into_iter().collect();
-                    report(&jobs, &ours, repeated);
-                    self.count(&jobs, Some(&ours));
+                    log_answers(&jobs, &ours, repeated);
+                    self.count_outcomes(&jobs, Some(&ours));
                     break;
                 }
                 Err(error) if self.hopeless.is_cancelled() => {
@@ -254,7 +254,7 @@ impl Completer {
                 Err(error) => {
                     failures += 1;
                     repeated |= !error.is_rollback();
-                    if is_passing(&error) {
+                    if is_transient(&error) {
                         tracing::debug!(%error, failures, "an acknowledgement failed again");
                     } else if failures.is_power_of_two() {
                         tracing::error!(
@@ -262,7 +262,7 @@ impl Completer {
                             "an outcome was refused; it is tried again"
                         );
                     }
-                    tokio::time::sleep(AGAIN.after(failures, fastrand::f64())).await;
+                    tokio::time::sleep(RETRY_BACKOFF.after(failures, fastrand::f64())).await;
                 }
             }
         }
@@ -271,7 +271,7 @@ impl Completer {
 
     /// Counts the outcomes of jobs that are closed for good: all of them, or those in `ours`. A job
     /// that its handler's transaction completed is not in `ours`, and counts as done.
-    fn count(&self, jobs: &[Settled], ours: Option<&HashSet<i64>>) {
+    fn count_outcomes(&self, jobs: &[Settled], ours: Option<&HashSet<i64>>) {
         let closed = || {
             jobs.iter().filter_map(|one| {
                 let job = one.job.as_deref()?;
@@ -282,7 +282,7 @@ impl Completer {
                 }
             })
         };
-        let now = metrics::now();
+        let now = metrics::read_both_clocks();
         self.stats.add(closed(), now);
         let runs = closed().filter_map(|(job, disposition, took)| {
             Some((job, took, metrics::outcome(job, disposition)?))
@@ -292,7 +292,7 @@ impl Completer {
 }
 
 /// The outcomes of one batch that waits for its other jobs.
-struct Waiting {
+struct IncompleteBatch {
     /// When the first outcome came.
     since: Instant,
     /// When the last outcome came.
@@ -300,10 +300,10 @@ struct Waiting {
     jobs: Vec<Settled>,
 }
 
-impl Waiting {
+impl IncompleteBatch {
     /// Returns when the wait ends if no other outcome comes.
-    fn until(&self) -> Instant {
-        (self.last + PATIENCE).min(self.since + LONGEST_PATIENCE)
+    fn wait_until(&self) -> Instant {
+        (self.last + BATCH_WAIT).min(self.since + MAX_BATCH_WAIT)
     }
 
     fn is_whole(&self) -> bool {
@@ -317,11 +317,11 @@ fn outcomes(jobs: &[Settled]) -> Vec<(JobId, &Disposition)> {
     jobs.iter().map(|one| (one.id, &one.disposition)).collect()
 }
 
-static GIVEN_UP: LogLimit = LogLimit::new(FEW);
-static LATE: LogLimit = LogLimit::new(FEW);
+static GIVEN_UP_LOG: LogLimit = LogLimit::new(FEW);
+static LATE_LOG: LogLimit = LogLimit::new(FEW);
 
 fn give_up(jobs: &[Settled], error: &Error) {
-    if let Some(left_out) = GIVEN_UP.admit_field("") {
+    if let Some(left_out) = GIVEN_UP_LOG.admit_field("") {
         tracing::error!(
             %error, jobs = jobs.len(), job = jobs[0].id.0, left_out,
             "jobs could not be acknowledged; they will be rescued and run again"
@@ -331,7 +331,7 @@ fn give_up(jobs: &[Settled], error: &Error) {
 
 /// Whether the same statement may succeed later: lost connections, servers that restart or are
 /// read-only, locks, serialization.
-fn is_passing(error: &Error) -> bool {
+fn is_transient(error: &Error) -> bool {
     let state = error.sqlstate();
     let class = state.and_then(|state| state.code().get(..2));
     let passes = matches!(class, Some("25" | "40" | "53" | "55" | "57" | "58"));
@@ -339,7 +339,7 @@ fn is_passing(error: &Error) -> bool {
 }
 
 /// Logs what only the database's answer shows: rollbacks of the handler, and lost jobs.
-fn report(jobs: &[Settled], ours: &HashSet<i64>, repeated: bool) {
+fn log_answers(jobs: &[Settled], ours: &HashSet<i64>, repeated: bool) {
     let ours_still = jobs.iter().filter(|one| ours.contains(&one.id.0));
     ours_still.for_each(Settled::log_if_rolled_back);
     // A job that the handler's own transaction completed, or that is given back, is not lost.
@@ -351,7 +351,7 @@ fn report(jobs: &[Settled], ours: &HashSet<i64>, repeated: bool) {
     let Some(job) = lost.first().filter(|_| !repeated) else {
         return;
     };
-    if let Some(left_out) = LATE.admit_field("") {
+    if let Some(left_out) = LATE_LOG.admit_field("") {
         tracing::warn!(
             jobs = lost.len(),
             job,

@@ -12,7 +12,7 @@ use crate::store::operate;
 use crate::store::reconnecting::ReconnectingClient;
 
 /// Time between two polls while jobs are outstanding; the polled table is nearly always empty.
-const INTERVAL: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Polls until the engine has stopped: jobs that run through the grace period can still be
 /// cancelled.
@@ -32,6 +32,6 @@ pub(crate) async fn run(
             Ok(_) => {}
             Err(error) => tracing::debug!(%error, "cancelled jobs could not be queried"),
         }
-        tokio::select! { () = tokio::time::sleep(INTERVAL) => {}, () = stopped.cancelled() => {} }
+        tokio::select! { () = tokio::time::sleep(POLL_INTERVAL) => {}, () = stopped.cancelled() => {} }
     }
 }

@@ -21,33 +21,33 @@ use tokio::time::Instant;
 
 use crate::config::Config;
 use crate::error::Error;
-use crate::parts::gate::Passed;
+use crate::parts::gate::GatePass;
 use crate::parts::notifications::Notifications;
 use crate::parts::queue::QueueState;
 use crate::retry::Backoff;
-use crate::store::{self, Unread};
+use crate::store::{self, UnreadBatches};
 use claim_size::ClaimSize;
 pub(crate) use claimer::{Claimer, Dispatcher};
-pub(crate) use lanes::Lanes;
+pub(crate) use lanes::LaneSearch;
 use pending::PendingClaim;
-use read::Jobs;
+use read::ReadJobs;
 use search::UnansweredClaim;
-use unreadable::Unreadable;
+use unreadable::UnreadableSearch;
 
 /// The longest pause of a queue whose rate is used up: the rate may be changed during it.
-const LONGEST_LATER: Duration = Duration::from_secs(1);
+const MAX_RATE_PAUSE: Duration = Duration::from_secs(1);
 /// The shortest such pause, regardless of notifications.
-const SHORTEST_LATER: Duration = Duration::from_millis(50);
+const MIN_RATE_PAUSE: Duration = Duration::from_millis(50);
 /// The most jobs of one claim: larger batches gain nothing.
-const LARGEST_CLAIM: usize = 5000;
+const MAX_CLAIM_JOBS: usize = 5000;
 /// Delay before a failed claim is repeated.
-const AGAIN: Backoff = Backoff {
+const RETRY_BACKOFF: Backoff = Backoff {
     base: Duration::from_millis(50),
     cap: Duration::from_millis(6_400),
 };
 
 /// Claims for one queue.
-pub(crate) struct Fetcher {
+pub(crate) struct QueueClaimer {
     claimer: Arc<Claimer>,
     queue: Arc<QueueState>,
     config: Arc<Config>,
@@ -62,7 +62,7 @@ pub(crate) struct Fetcher {
     lost: Mutex<Option<UnansweredClaim>>,
 }
 
-impl Fetcher {
+impl QueueClaimer {
     pub(crate) fn new(
         claimer: &Arc<Claimer>,
         queue: &Arc<QueueState>,
@@ -92,7 +92,7 @@ impl Fetcher {
         let mut found_at = Instant::now();
         let mut was_woken = false;
         let mut failures = 0u32;
-        let mut unreadable = Unreadable::default();
+        let mut unreadable = UnreadableSearch::default();
         while !self.claimer.stopping.is_cancelled() {
             let Some(passed) = self.claimer.gate.pass(&self.claimer.stopping).await else {
                 return;
@@ -118,7 +118,7 @@ impl Fetcher {
             match claimed {
                 Ok(ClaimResult::Jobs(0)) => {
                     failures = 0;
-                    unreadable = Unreadable::default();
+                    unreadable = UnreadableSearch::default();
                     if was_woken {
                         self.queue.set_missed();
                         self.missed.notify_one();
@@ -128,13 +128,13 @@ impl Fetcher {
                 Ok(ClaimResult::RateLimited(wait)) => {
                     failures = 0;
                     was_woken = false;
-                    self.wait_for_rate_limit(wait.min(LONGEST_LATER)).await;
+                    self.wait_for_rate_limit(wait.min(MAX_RATE_PAUSE)).await;
                 }
                 Ok(found @ (ClaimResult::Jobs(jobs) | ClaimResult::All(jobs))) => {
                     was_woken = false;
                     found_at = Instant::now();
                     failures = 0;
-                    unreadable.passed(jobs);
+                    unreadable.record_success(jobs);
                     // Jobs committed since then notify, as they do after an empty poll.
                     if is_notified && matches!(found, ClaimResult::All(_)) {
                         was_woken = self.wait_while_idle(Duration::ZERO).await;
@@ -142,7 +142,7 @@ impl Fetcher {
                 }
                 Err(error) => {
                     failures += 1;
-                    if self.recover(&error, room, failures, &mut unreadable).await {
+                    if self.end_unreadable_or_wait(&error, room, failures, &mut unreadable).await {
                         failures = 0;
                     }
                 }
@@ -151,10 +151,10 @@ impl Fetcher {
     }
 
     /// Pauses while the queue's rate is used up. A changed rate notifies, but so does each enqueue,
-    /// so there is at least `SHORTEST_LATER` between two polls.
+    /// so there is at least `MIN_RATE_PAUSE` between two polls.
     async fn wait_for_rate_limit(&self, wait: Duration) {
         let woken = async {
-            tokio::time::sleep(SHORTEST_LATER).await;
+            tokio::time::sleep(MIN_RATE_PAUSE).await;
             self.queue.sleeper.woken.notified().await;
         };
         tokio::select! {
@@ -190,28 +190,28 @@ impl Fetcher {
     pub(crate) async fn claim<'a>(
         &'a self,
         room: usize,
-        mut passed: Passed<'a>,
+        mut passed: GatePass<'a>,
     ) -> Result<ClaimResult, Error> {
-        let mut made = self.make(room).await?;
+        let mut made = self.send_claim(room).await?;
         let mut jobs = 0;
         let mut failed = None;
         while failed.is_none()
-            && made.jobs() == LARGEST_CLAIM
+            && made.jobs() == MAX_CLAIM_JOBS
             && !self.claimer.stopping.is_cancelled()
         {
             // The next claim must not wait at the gate while this one holds it open: a quarantined
             // job may be waiting between the two, which would be a deadlock.
             let room = self.queue.consumer.capacity();
-            let room = room.saturating_sub(made.jobs()).min(LARGEST_CLAIM);
-            let (LARGEST_CLAIM, Some(again)) = (room, self.claimer.gate.pass_again()) else {
+            let room = room.saturating_sub(made.jobs()).min(MAX_CLAIM_JOBS);
+            let (MAX_CLAIM_JOBS, Some(again)) = (room, self.claimer.gate.pass_again()) else {
                 break;
             };
             let hand_over = async {
                 // Lets the claim be sent first.
                 tokio::task::yield_now().await;
-                self.hand_over(made)
+                self.deliver_claim(made)
             };
-            let (next, found) = tokio::join!(self.make(room), hand_over);
+            let (next, found) = tokio::join!(self.send_claim(room), hand_over);
             // The jobs of the last claim were delivered, so quarantined jobs wait for them from now
             // on.
             passed = again;
@@ -222,7 +222,7 @@ impl Fetcher {
             }
             made = next?;
         }
-        let found = self.hand_over(made);
+        let found = self.deliver_claim(made);
         drop(passed);
         match (failed, found?) {
             (Some(error), _) => Err(error),
@@ -232,13 +232,13 @@ impl Fetcher {
         }
     }
 
-    async fn make(&self, room: usize) -> Result<AnsweredClaim<'_>, Error> {
+    async fn send_claim(&self, room: usize) -> Result<AnsweredClaim<'_>, Error> {
         let sent = PendingClaim::new(&self.claimer).await?;
         let priorities = self.queue.priorities();
-        let room = room.min(self.pace().limit(priorities.len()));
+        let room = room.min(self.claim_size().limit(priorities.len()));
         let limit = i32::try_from(room).unwrap_or(i32::MAX);
         let begun = Instant::now();
-        let request = store::Request {
+        let request = store::ClaimRequest {
             queue: &self.queue.name,
             priorities: &priorities,
             worker: sent.worker.id,
@@ -256,22 +256,22 @@ impl Fetcher {
                 return Err(error);
             }
         };
-        let unread = Unread::of(&rows)?;
+        let unread = UnreadBatches::from_rows(&rows)?;
         self.is_large.store(!unread.is_empty(), Ordering::Relaxed);
         let read = match unread.is_empty() || !read.is_empty() {
-            true => Ok(Jobs::of(read)),
+            true => Ok(ReadJobs::complete(read)),
             false => self.claimer.read(&sent, &unread).await,
         };
         match read {
             Ok(read) => {
-                let is_short = unread.is_empty() && store::jobs_in(&rows) < room;
+                let is_short = unread.is_empty() && store::count_jobs(&rows) < room;
                 let made = AnsweredClaim {
                     sent,
                     rows,
                     read,
                     is_short,
                 };
-                self.pace().took(room, made.jobs(), begun.elapsed());
+                self.claim_size().record_claim(room, made.jobs(), begun.elapsed());
                 Ok(made)
             }
             Err(error) => {
@@ -282,13 +282,13 @@ impl Fetcher {
     }
 
     /// Reads the jobs of an answered claim and delivers them.
-    fn hand_over(&self, made: AnsweredClaim<'_>) -> Result<ClaimResult, Error> {
+    fn deliver_claim(&self, made: AnsweredClaim<'_>) -> Result<ClaimResult, Error> {
         let mut claim = store::read_claim(&made.rows, &self.queue.name, made.sent.token)?;
         claim.extend(&made.read.rows, &self.queue.name, made.sent.token)?;
         claim.unreadable.extend(made.read.unreadable);
         let found = claim.jobs.len() + claim.unreadable.len();
         let again = claim.again;
-        made.sent.hand_out(&self.queue, claim);
+        made.sent.deliver(&self.queue, claim);
         Ok(match again {
             Some(wait) if found == 0 && !wait.is_zero() => ClaimResult::RateLimited(wait),
             // No pause, regardless of how many jobs were delivered.
@@ -298,7 +298,7 @@ impl Fetcher {
         })
     }
 
-    fn pace(&self) -> MutexGuard<'_, ClaimSize> {
+    fn claim_size(&self) -> MutexGuard<'_, ClaimSize> {
         self.pace.lock()
     }
 }
@@ -329,13 +329,13 @@ struct AnsweredClaim<'a> {
     /// The rows of the answer.
     rows: Vec<tokio_postgres::Row>,
     /// The jobs that the answer had no room for.
-    read: Jobs,
+    read: ReadJobs,
     /// Whether it brought fewer jobs than requested, all of them in the answer.
     is_short: bool,
 }
 
 impl AnsweredClaim<'_> {
     fn jobs(&self) -> usize {
-        store::jobs_in(&self.rows) + self.read.len()
+        store::count_jobs(&self.rows) + self.read.len()
     }
 }

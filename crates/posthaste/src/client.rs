@@ -13,7 +13,7 @@ use crate::store::client::{self as store, Filter, Rate};
 use crate::store::migrate::{self, MigrationReport};
 
 /// States of jobs that can be listed: all but completed.
-const LISTED: [State; 11] = [
+const LISTABLE_STATES: [State; 11] = [
     State::Scheduled,
     State::Available,
     State::Blocked,
@@ -27,17 +27,17 @@ const LISTED: [State; 11] = [
     State::Cancelled,
 ];
 /// States of jobs that failed permanently and are retained.
-const KEPT: [State; 4] = [
+const GIVEN_UP_STATES: [State; 4] = [
     State::Dead,
     State::Discarded,
     State::Expired,
     State::Cancelled,
 ];
 /// States of jobs whose wait a retry ends.
-const WAITING: [State; 3] = [State::Scheduled, State::Retrying, State::Quarantined];
+const RETRYABLE_STATES: [State; 3] = [State::Scheduled, State::Retrying, State::Quarantined];
 
 /// The longest retention of completed jobs.
-const LONGEST_KEPT: Duration = Duration::from_secs(3_660 * 86_400);
+const MAX_RETENTION: Duration = Duration::from_secs(3_660 * 86_400);
 
 /// Finds, lists, cancels, retries and redrives jobs; pauses and limits queues; counts jobs;
 /// migrates: the operations of an operator, in Rust and over any [`Executor`].
@@ -113,7 +113,7 @@ impl<E: Executor> Client<E> {
     ///
     /// Fails with [`Error::is_invalid`] if the filter's state is [`State::Completed`].
     pub async fn list(&mut self, filter: &Filter) -> Result<Vec<ListedJob>, Error> {
-        filter.check(&LISTED)?;
+        filter.check(&LISTABLE_STATES)?;
         store::list(&mut self.0, filter).await
     }
 
@@ -123,7 +123,7 @@ impl<E: Executor> Client<E> {
     ///
     /// Fails with [`Error::is_invalid`] if the filter's state is another one.
     pub async fn dead(&mut self, filter: &Filter) -> Result<Vec<FoundJob>, Error> {
-        filter.check(&KEPT)?;
+        filter.check(&GIVEN_UP_STATES)?;
         store::dead(&mut self.0, filter).await
     }
 
@@ -194,7 +194,7 @@ impl<E: Executor> Client<E> {
     /// [`Scheduled`](State::Scheduled), [`Retrying`](State::Retrying) or
     /// [`Quarantined`](State::Quarantined).
     pub async fn retry_where(&mut self, filter: &Filter) -> Result<Vec<(JobId, State)>, Error> {
-        filter.check(&WAITING)?;
+        filter.check(&RETRYABLE_STATES)?;
         store::retry(&mut self.0, filter).await
     }
 
@@ -217,7 +217,7 @@ impl<E: Executor> Client<E> {
     /// [`Discarded`](State::Discarded), [`Expired`](State::Expired) or
     /// [`Cancelled`](State::Cancelled).
     pub async fn redrive_where(&mut self, filter: &Filter) -> Result<Vec<JobId>, Error> {
-        filter.check(&KEPT)?;
+        filter.check(&GIVEN_UP_STATES)?;
         store::redrive(&mut self.0, filter).await
     }
 
@@ -266,7 +266,7 @@ impl<E: Executor> Client<E> {
     /// Fails with [`Error::is_invalid`] if the time is out of range.
     pub async fn keep(&mut self, queue: &str, keep: Option<Duration>) -> Result<bool, Error> {
         check_queue(queue)?;
-        if keep.is_some_and(|keep| keep.as_micros() < 1 || keep > LONGEST_KEPT) {
+        if keep.is_some_and(|keep| keep.as_micros() < 1 || keep > MAX_RETENTION) {
             let reason = "must be between a microsecond and 3660 days";
             return Err(Error::invalid("keep", reason));
         }
@@ -300,7 +300,7 @@ impl<E: Executor> Client<E> {
     /// # Ok(()) }
     /// ```
     pub async fn migrate(&mut self) -> Result<MigrationReport, Error> {
-        migrate::within(&mut self.0, migrate::CANNOT).await
+        migrate::migrate_within(&mut self.0, migrate::CANNOT).await
     }
 
     /// Counts jobs without reading them: in a few milliseconds even for millions of jobs, while a

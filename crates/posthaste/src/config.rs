@@ -64,9 +64,9 @@ impl Default for Config {
 impl Config {
     /// Returns an invalid setting as a sentence that names it.
     pub(crate) fn check(&self) -> Result<(), String> {
-        text("the worker's name", &self.name, 0)?;
+        check_text("the worker's name", &self.name, 0)?;
         if let Some(site) = &self.site {
-            text("the site's name", site, 1)?;
+            check_text("the site's name", site, 1)?;
         }
         for (setting, interval) in [
             ("poll_interval", self.poll_interval),
@@ -75,7 +75,7 @@ impl Config {
             ("maintenance_interval", self.maintenance_interval),
             ("expire_interval", self.expire_interval),
         ] {
-            longer_than_0(setting, interval)?;
+            check_positive(setting, interval)?;
         }
         for (setting, bytes) in [
             ("segment_bytes", self.segment_bytes),
@@ -129,14 +129,14 @@ impl QueueConfig {
             ("backoff.base", self.backoff.base),
             ("backoff.cap", self.backoff.cap),
         ] {
-            longer_than_0(setting, time).map_err(of_this)?;
+            check_positive(setting, time).map_err(of_this)?;
         }
         Ok(())
     }
 }
 
 /// Checks that a name fits into the database: `shortest` to 255 bytes without NUL.
-pub(crate) fn text(what: &str, text: &str, shortest: usize) -> Result<(), String> {
+pub(crate) fn check_text(what: &str, text: &str, shortest: usize) -> Result<(), String> {
     if text.len() < shortest || text.len() > 255 {
         return Err(format!("{what} must have {shortest} to 255 bytes"));
     }
@@ -146,7 +146,7 @@ pub(crate) fn text(what: &str, text: &str, shortest: usize) -> Result<(), String
     Ok(())
 }
 
-pub(crate) fn longer_than_0(setting: &str, time: Duration) -> Result<(), String> {
+pub(crate) fn check_positive(setting: &str, time: Duration) -> Result<(), String> {
     if time.is_zero() {
         return Err(format!("{setting} must be longer than 0"));
     }

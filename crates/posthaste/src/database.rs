@@ -19,7 +19,7 @@ use std::fmt;
 use deadpool_postgres::{Client, Pool};
 
 use crate::error::{Chain, Error, ErrorKind};
-use crate::store::place::place;
+use crate::store::place::server_location;
 use crate::store::session::Listen;
 #[cfg(any(feature = "sqlx", feature = "rustls"))]
 use address::Address;
@@ -147,8 +147,8 @@ Ok(Worker::builder(pooler.notifier_at(server)))
         let pool = self.pool(1)?;
         let client = pool.get().await;
         client
-            .map_err(|error| Error::from(ErrorKind::Connect(Chain::of(error))))
-            .map_err(|error| error.at(|| place(&pool)))
+            .map_err(|error| Error::from(ErrorKind::Connect(ErrorCause::from_error(error))))
+            .map_err(|error| error.at(|| server_location(&pool)))
     }
 
     /// Returns a pool of at most `size` connections, for other statements and for libraries that
@@ -230,7 +230,7 @@ impl From<&Pool> for Database {
 /// Writes only the address.
 impl fmt::Debug for Database {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let place = self.pool(1).ok().and_then(|pool| place(&pool));
+        let place = self.pool(1).ok().and_then(|pool| server_location(&pool));
         f.debug_tuple("Database").field(&place).finish()
     }
 }

@@ -20,14 +20,14 @@ use crate::acknowledge::Completer;
 use crate::cancel;
 use crate::claim::quarantine::Quarantine;
 use crate::claim::unanswered;
-use crate::claim::{Claimer, Dispatcher, Fetcher, Lanes};
+use crate::claim::{Claimer, Dispatcher, QueueClaimer, LaneSearch};
 use crate::config::Config;
 use crate::consumer::{ConsumerContext, Settled};
 use crate::error::{Error, ErrorKind};
-use crate::heartbeat::{self, Heartbeat};
+use crate::heartbeat::{self, HeartbeatParts};
 use crate::identity::Registration;
 use crate::maintenance::Maintenance;
-use crate::metrics::Runs;
+use crate::metrics::RunHistograms;
 use crate::notifier::{self, Notifier};
 use crate::parts::admission::Admission;
 use crate::parts::failing_endpoints::FailingEndpoints;
@@ -37,7 +37,7 @@ use crate::parts::oldest_unanswered::OldestUnanswered;
 use crate::parts::outstanding::Outstanding;
 use crate::parts::pulse::Pulse;
 use crate::parts::queue::{QueueState, Queues};
-use crate::parts::watched::Watched;
+use crate::parts::watched::TaskSupervisor;
 use crate::periodic::Periodic;
 use crate::stats::{self, Stats};
 use crate::store::reconnecting::{self, ReconnectingClient};
@@ -60,7 +60,7 @@ pub(crate) struct Start {
     pub(crate) stop: CancellationToken,
 }
 
-/// Runs the loops on the calling thread until they were stopped and all jobs are settled, or the
+/// RunHistograms the loops on the calling thread until they were stopped and all jobs are settled, or the
 /// deadline has passed.
 pub(crate) fn run(mut start: Start) -> Result<(), Error> {
     let periodic = std::mem::take(&mut start.periodic);
@@ -86,7 +86,7 @@ struct Process {
     owed: Arc<OldestUnanswered>,
     failing: Arc<FailingEndpoints>,
     pulse: Arc<Pulse>,
-    watched: Watched,
+    watched: TaskSupervisor,
     ends: Ends,
 }
 
@@ -108,7 +108,7 @@ impl Process {
             let site = Arc::clone(&start.site);
             Arc::new(ReconnectingClient::new(start.pool.clone(), patience, site))
         };
-        let (claims, polls) = (line(reconnecting::WORK), line(reconnecting::POLLS));
+        let (claims, polls) = (line(reconnecting::WORK_TIMEOUT), line(reconnecting::POLL_TIMEOUT));
         let queues: Queues = start.queues.into();
         let consumers = Arc::clone(&queues);
         let registration = Registration::new(
@@ -145,7 +145,7 @@ impl Process {
             owed: start.owed,
             failing: start.failing,
             pulse: Arc::default(),
-            watched: Watched::new(start.stop),
+            watched: TaskSupervisor::new(start.stop),
             ends: Ends::default(),
         };
         (process, settled)
@@ -160,7 +160,7 @@ impl Process {
         // The heartbeat ends with this function on every path: a later one would keep the jobs from
         // being rescued.
         let _stopped = self.ends.stopped.clone().drop_guard();
-        let heartbeat = Heartbeat {
+        let heartbeat = HeartbeatParts {
             registration: Arc::clone(&self.claimer.registration),
             config: Arc::clone(&self.config),
             owed: Arc::clone(&self.owed),
@@ -226,12 +226,12 @@ impl Process {
     fn acknowledge(&self, settled: UnboundedReceiver<Settled>) {
         let in_hand = &self.claimer.dispatcher.in_hand;
         let completer = Completer {
-            link: self.line(reconnecting::WORK),
-            repeats: self.line(reconnecting::WORK),
+            link: self.line(reconnecting::WORK_TIMEOUT),
+            repeats: self.line(reconnecting::WORK_TIMEOUT),
             queues: Arc::clone(&self.queues),
             in_hand: Arc::clone(in_hand),
             stats: Arc::clone(&self.stats),
-            runs: Runs::default(),
+            runs: RunHistograms::default(),
             watched: self.watched.clone(),
             hopeless: self.ends.hopeless.clone(),
         };
@@ -243,7 +243,7 @@ impl Process {
     /// Starts the claiming tasks, after reading the lanes that other workers have seen.
     async fn claim(&self) -> JoinSet<()> {
         let missed = Arc::new(Notify::new());
-        let lanes = Lanes {
+        let lanes = LaneSearch {
             queues: Arc::clone(&self.queues),
             link: Arc::clone(&self.polls),
             missed: Arc::clone(&missed),
@@ -253,7 +253,7 @@ impl Process {
         let mut claiming = JoinSet::new();
         for queue in self.queues.iter() {
             let (config, notifications) = (&self.config, &self.notifications);
-            let fetcher = Fetcher::new(&self.claimer, queue, config, notifications, &missed);
+            let fetcher = QueueClaimer::new(&self.claimer, queue, config, notifications, &missed);
             let name = format!("claim from {}", queue.name);
             claiming.spawn(self.watched.task(&name, fetcher.run()));
         }
@@ -289,15 +289,15 @@ impl Process {
         }
         let cancel = cancel::run(queues(), in_hand(), polls(), stopped());
         self.spawn("cancel", cancel);
-        let stats = stats::run(Arc::clone(&self.stats), polls(), stopped());
+        let stats = stats::write_until_stopped(Arc::clone(&self.stats), polls(), stopped());
         self.spawn("stats", stats);
-        self.spawn("watch", overdue::run(queues(), in_hand(), stopped()));
+        self.spawn("watch", overdue::check_overdue(queues(), in_hand(), stopped()));
     }
 
     /// Starts the consumers' background tasks.
     fn spawn_consumer_tasks(&self) -> JoinSet<()> {
         // The shared connection of these tasks; opened on demand.
-        let link = Arc::new(self.line(reconnecting::LONGEST));
+        let link = Arc::new(self.line(reconnecting::MAX_TIMEOUT));
         let mut attending = JoinSet::new();
         for queue in self.queues.iter() {
             let context = ConsumerContext {
@@ -318,7 +318,7 @@ impl Process {
     fn maintain(&self) {
         let returning = unanswered::give_back(
             Arc::clone(&self.claimer.unanswered),
-            self.line(reconnecting::WORK),
+            self.line(reconnecting::WORK_TIMEOUT),
             self.ends.stopped.clone(),
         );
         self.spawn("return claims", returning);
@@ -327,8 +327,8 @@ impl Process {
                 config: Arc::clone(&self.config),
                 registration: Arc::clone(&self.claimer.registration),
                 notifications: Arc::clone(&self.notifications),
-                link: self.line(reconnecting::PROMOTER),
-                duties: self.line(reconnecting::LONGEST),
+                link: self.line(reconnecting::PROMOTER_TIMEOUT),
+                duties: self.line(reconnecting::MAX_TIMEOUT),
                 stopping: self.claimer.stopping.clone(),
             };
             self.spawn("maintenance", maintenance.run());

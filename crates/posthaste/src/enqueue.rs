@@ -17,16 +17,16 @@ const ENQUEUE_NOWAIT: &str = include_str!("store/enqueue_nowait.sql");
 const COPY: &str = include_str!("store/copy.sql");
 const COPY_ENTER: &str = include_str!("store/copy_enter.sql");
 const COPY_ROUTES: &str = include_str!("store/copy_routes.sql");
-const COPY_RING: &str = include_str!("store/copy_notify.sql");
+const COPY_NOTIFY: &str = include_str!("store/copy_notify.sql");
 const ENQUEUE_PLAIN: &str = include_str!("store/enqueue_plain.sql");
 const ENQUEUE_MANY: &str = include_str!("store/enqueue_many.sql");
 
 /// The most rows in one statement of [`enqueue_many`]: enough to pay for the round trip, few enough
 /// to stay small.
-const MANY: usize = 1000;
+const MAX_ROWS_PER_STATEMENT: usize = 1000;
 /// The most bytes of the jobs in one such statement, except for a single larger job. Postgres
 /// closes the connection at a message of 1 GiB.
-const MANY_BYTES: usize = 8 << 20;
+const MAX_BYTES_PER_STATEMENT: usize = 8 << 20;
 
 /// Enqueues a job in the caller's transaction and returns its id. The job becomes visible to
 /// workers when that transaction commits, and never if it rolls back.
@@ -51,13 +51,13 @@ pub async fn enqueue<'a, E: Executor>(
     job: impl IntoJob<'a>,
 ) -> Result<JobId, Error> {
     let job = job.into_job();
-    let job = due(&job, Timestamp::now());
+    let job = with_due_time(&job, Timestamp::now());
     job.check()?;
-    one(&mut executor, &job).await
+    enqueue_one(&mut executor, &job).await
 }
 
 /// Returns the job with its delay turned into the instant when it is due.
-fn due(job: &NewJob, now: Timestamp) -> Cow<'_, NewJob> {
+fn with_due_time(job: &NewJob, now: Timestamp) -> Cow<'_, NewJob> {
     match job.scheduled_from(now) {
         Some(scheduled) => Cow::Owned(scheduled),
         None => Cow::Borrowed(job),
@@ -85,17 +85,17 @@ pub async fn enqueue_nowait<'a, E: Executor>(
     job: impl IntoJob<'a>,
 ) -> Result<Option<JobId>, Error> {
     let job = job.into_job();
-    let job = due(&job, Timestamp::now());
+    let job = with_due_time(&job, Timestamp::now());
     job.check()?;
     if job.unique_key.is_none() {
-        return one(&mut executor, &job).await.map(Some);
+        return enqueue_one(&mut executor, &job).await.map(Some);
     }
-    let ids = send(&mut executor, ENQUEUE_NOWAIT, &values(&job)).await?;
+    let ids = send_enqueue(&mut executor, ENQUEUE_NOWAIT, &enqueue_parameters(&job)).await?;
     Ok(ids.first().copied())
 }
 
 /// Returns the parameters of enqueue.sql.
-fn values(job: &NewJob) -> [Value<'_>; 11] {
+fn enqueue_parameters(job: &NewJob) -> [Value<'_>; 11] {
     [
         Value::Text(Some(&job.name)),
         Value::Json(&job.kwargs),
@@ -111,20 +111,20 @@ fn values(job: &NewJob) -> [Value<'_>; 11] {
     ]
 }
 
-async fn one<E: Executor>(executor: &mut E, job: &NewJob) -> Result<JobId, Error> {
-    let values = values(job);
+async fn enqueue_one<E: Executor>(executor: &mut E, job: &NewJob) -> Result<JobId, Error> {
+    let values = enqueue_parameters(job);
     let mut ids = Vec::new();
     if E::PREPARES && job.is_plain() {
-        ids = send(executor, ENQUEUE_PLAIN, &values[..2]).await?;
+        ids = send_enqueue(executor, ENQUEUE_PLAIN, &values[..2]).await?;
     }
     if ids.is_empty() {
-        ids = send(executor, ENQUEUE, &values).await?;
+        ids = send_enqueue(executor, ENQUEUE, &values).await?;
     }
     ids.pop()
         .ok_or_else(|| Error::invalid("id", "the database returned none"))
 }
 
-async fn send<E: Executor>(
+async fn send_enqueue<E: Executor>(
     executor: &mut E,
     sql: &'static str,
     values: &[Value<'_>],
@@ -151,7 +151,7 @@ where
 {
     let now = Timestamp::now();
     let jobs: Vec<Cow<'a, NewJob>> = jobs.into_iter().map(IntoJob::into_job).collect();
-    let jobs: Vec<Cow<'_, NewJob>> = jobs.iter().map(|job| due(job, now)).collect();
+    let jobs: Vec<Cow<'_, NewJob>> = jobs.iter().map(|job| with_due_time(job, now)).collect();
     jobs.iter().try_for_each(|job| job.check())?;
     let ordered = order_sensitive_indices(&jobs);
     let numbered = jobs.iter().map(|job| &**job).enumerate();
@@ -163,10 +163,10 @@ where
     let (places, plain): (Vec<usize>, Vec<&NewJob>) = plain.into_iter().unzip();
     let mut ids = vec![JobId(0); jobs.len()];
     let mut places = places.into_iter();
-    for chunk in chunks(&plain) {
+    for chunk in split_into_statements(&plain) {
         let sent = match chunk {
-            [only] => vec![one(&mut executor, only).await?],
-            _ => send(&mut executor, ENQUEUE_MANY, &columns(chunk)).await?,
+            [only] => vec![enqueue_one(&mut executor, only).await?],
+            _ => send_enqueue(&mut executor, ENQUEUE_MANY, &column_arrays(chunk)).await?,
         };
         for (id, place) in sent.into_iter().zip(&mut places) {
             ids[place] = id;
@@ -174,7 +174,7 @@ where
     }
     keyed.sort_by_key(|(_, job)| &job.unique_key);
     for (place, job) in ordered.into_iter().chain(keyed) {
-        ids[place] = one(&mut executor, job).await?;
+        ids[place] = enqueue_one(&mut executor, job).await?;
     }
     Ok(ids)
 }
@@ -212,13 +212,13 @@ fn order_sensitive_indices(jobs: &[Cow<'_, NewJob>]) -> HashSet<usize> {
 }
 
 /// Splits the jobs, in order, by number and size.
-fn chunks<'s, 'j>(jobs: &'s [&'j NewJob]) -> impl Iterator<Item = &'s [&'j NewJob]> {
+fn split_into_statements<'s, 'j>(jobs: &'s [&'j NewJob]) -> impl Iterator<Item = &'s [&'j NewJob]> {
     let mut rest = jobs;
     std::iter::from_fn(move || {
         let mut bytes = 0;
-        let fitting = rest.iter().take(MANY).take_while(|job| {
+        let fitting = rest.iter().take(MAX_ROWS_PER_STATEMENT).take_while(|job| {
             bytes += job.bytes();
-            bytes <= MANY_BYTES
+            bytes <= MAX_BYTES_PER_STATEMENT
         });
         let count = fitting.count().max(1);
         let chunk = rest.get(..count)?;
@@ -227,27 +227,27 @@ fn chunks<'s, 'j>(jobs: &'s [&'j NewJob]) -> impl Iterator<Item = &'s [&'j NewJo
     })
 }
 
-fn columns<'j>(jobs: &[&'j NewJob]) -> [Value<'j>; 10] {
-    fn column<'j, T>(jobs: &[&'j NewJob], of: impl Fn(&'j NewJob) -> T) -> Vec<T> {
+fn column_arrays<'j>(jobs: &[&'j NewJob]) -> [Value<'j>; 10] {
+    fn column_array<'j, T>(jobs: &[&'j NewJob], of: impl Fn(&'j NewJob) -> T) -> Vec<T> {
         jobs.iter().map(|job| of(job)).collect()
     }
     [
-        Value::Texts(column(jobs, |job| Some(job.name.as_str()))),
-        Value::Texts(column(jobs, |job| Some(job.kwargs.as_str()))),
-        Value::Texts(column(jobs, |job| job.queue.as_deref())),
-        Value::Integers(column(jobs, |job| Some(job.priority))),
-        Value::Times(column(jobs, |job| job.scheduled_at)),
-        Value::Times(column(jobs, |job| job.expires_at)),
-        Value::Texts(column(jobs, |job| Some(job.tag.as_str()))),
-        Value::Integers(column(jobs, |job| job.max_attempts)),
-        Value::Texts(column(jobs, |job| job.ordering_key.as_deref())),
-        Value::Texts(column(jobs, |job| job.trace.as_deref())),
+        Value::Texts(column_array(jobs, |job| Some(job.name.as_str()))),
+        Value::Texts(column_array(jobs, |job| Some(job.kwargs.as_str()))),
+        Value::Texts(column_array(jobs, |job| job.queue.as_deref())),
+        Value::Integers(column_array(jobs, |job| Some(job.priority))),
+        Value::Times(column_array(jobs, |job| job.scheduled_at)),
+        Value::Times(column_array(jobs, |job| job.expires_at)),
+        Value::Texts(column_array(jobs, |job| Some(job.tag.as_str()))),
+        Value::Integers(column_array(jobs, |job| job.max_attempts)),
+        Value::Texts(column_array(jobs, |job| job.ordering_key.as_deref())),
+        Value::Texts(column_array(jobs, |job| job.trace.as_deref())),
     ]
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{MANY, MANY_BYTES, NewJob, chunks};
+    use super::{MAX_ROWS_PER_STATEMENT, MAX_BYTES_PER_STATEMENT, NewJob, split_into_statements};
 
     fn jobs(count: usize, bytes: usize) -> Vec<NewJob> {
         let kwargs = serde_json::json!({ "a": "x".repeat(bytes) });
@@ -256,12 +256,12 @@ mod tests {
 
     fn lengths(jobs: &[NewJob]) -> Vec<usize> {
         let jobs: Vec<&NewJob> = jobs.iter().collect();
-        chunks(&jobs).map(<[&NewJob]>::len).collect()
+        split_into_statements(&jobs).map(<[&NewJob]>::len).collect()
     }
 
     #[test]
     fn small_jobs_are_sent_in_batches_of_a_thousand() {
-        assert_eq!(lengths(&jobs(2 * MANY + 1, 1)), [MANY, MANY, 1]);
+        assert_eq!(lengths(&jobs(2 * MAX_ROWS_PER_STATEMENT + 1, 1)), [MAX_ROWS_PER_STATEMENT, MAX_ROWS_PER_STATEMENT, 1]);
         assert_eq!(lengths(&[]), [0; 0]);
     }
 
@@ -270,8 +270,8 @@ mod tests {
         let jobs = jobs(20, (1 << 20) - 100);
         assert_eq!(lengths(&jobs), [8, 8, 4]);
         let jobs: Vec<&NewJob> = jobs.iter().collect();
-        for chunk in chunks(&jobs) {
-            assert!(chunk.iter().map(|job| job.bytes()).sum::<usize>() <= MANY_BYTES);
+        for chunk in split_into_statements(&jobs) {
+            assert!(chunk.iter().map(|job| job.bytes()).sum::<usize>() <= MAX_BYTES_PER_STATEMENT);
         }
     }
 }

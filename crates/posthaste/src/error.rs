@@ -29,7 +29,7 @@ pub(crate) enum ErrorKind {
     },
     #[error(
         "{what}: {source}{}",
-        meaning(source.sqlstate().map(SqlState::code), &source.to_string())
+        explain_server_error(source.sqlstate().map(SqlState::code), &source.to_string())
     )]
     Driver {
         what: &'static str,
@@ -38,7 +38,7 @@ pub(crate) enum ErrorKind {
     #[error("{what}: no answer within {seconds} s")]
     TimedOut { what: &'static str, seconds: u64 },
     #[error("cannot connect to Postgres{0}")]
-    Connect(Chain),
+    Connect(ErrorCause),
     #[error(
         "{0}: nothing runs here until 'posthaste adopt' takes over the store, or [site] sets the \
          name of its owner"
@@ -55,15 +55,15 @@ pub(crate) enum ErrorKind {
 /// The reason for a missing connection: an error of a pool or a driver, or a message of this
 /// library.
 #[derive(Debug)]
-pub(crate) struct Chain {
+pub(crate) struct ErrorCause {
     text: String,
     /// The server's address, if it is known.
     place: Option<String>,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
-impl Chain {
-    pub(crate) fn of(error: impl std::error::Error + Send + Sync + 'static) -> Self {
+impl ErrorCause {
+    pub(crate) fn from_error(error: impl std::error::Error + Send + Sync + 'static) -> Self {
         Self {
             text: chain(&error),
             place: None,
@@ -72,7 +72,7 @@ impl Chain {
     }
 }
 
-impl From<String> for Chain {
+impl From<String> for ErrorCause {
     fn from(text: String) -> Self {
         Self {
             text,
@@ -82,7 +82,7 @@ impl From<String> for Chain {
     }
 }
 
-impl fmt::Display for Chain {
+impl fmt::Display for ErrorCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.place {
             Some(place) => write!(f, " at {place}: {}", self.text),
@@ -99,12 +99,12 @@ pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     while let Some(cause) = next {
         next = cause.source();
         let message = match cause.downcast_ref::<DbError>() {
-            Some(refusal) => refused(refusal),
+            Some(refusal) => refusal_text(refusal),
             None => cause.to_string(),
         };
         // For a server error tokio-postgres writes only this; the message is the cause.
-        if text.ends_with(NO_WORDS) && next.is_none() {
-            text.truncate(text.len() - NO_WORDS.len());
+        if text.ends_with(DRIVER_PLACEHOLDER) && next.is_none() {
+            text.truncate(text.len() - DRIVER_PLACEHOLDER.len());
         }
         if !text.contains(&message) {
             let between = if text.is_empty() || text.ends_with(": ") {
@@ -118,18 +118,18 @@ pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     text
 }
 
-const NO_WORDS: &str = "db error";
+const DRIVER_PLACEHOLDER: &str = "db error";
 
 /// Returns the server's message with its hint; tokio-postgres alone writes only "db error".
 pub(crate) fn describe(error: &tokio_postgres::Error) -> String {
     chain(error)
 }
 
-fn refused(refusal: &DbError) -> String {
+fn refusal_text(refusal: &DbError) -> String {
     let (message, code) = (refusal.message(), refusal.code().code());
     let more = match refusal.hint() {
         Some(hint) => format!(". {hint}"),
-        None => meaning(Some(code), message),
+        None => explain_server_error(Some(code), message),
     };
     format!("{message} ({code}){more}")
 }
@@ -145,7 +145,7 @@ pub const READ_ONLY: &str =
     "this server is a replica, or the session may only read: connect to the primary";
 
 /// Explains a server error whose message is not clear. A driver may not report the SQLSTATE.
-fn meaning(code: Option<&str>, message: &str) -> String {
+fn explain_server_error(code: Option<&str>, message: &str) -> String {
     let no_schema =
         format!("; {NOT_INSTALLED}, or its schema is older than this program: {MIGRATE}{OR_CALL}");
     let read_only = format!("; {READ_ONLY}");
@@ -270,7 +270,7 @@ impl Error {
             if refuses {
                 Self::postgres(what)(source)
             } else {
-                ErrorKind::Connect(Chain::of(source)).into()
+                ErrorKind::Connect(ErrorCause::from_error(source)).into()
             }
         }
     }
@@ -278,7 +278,7 @@ impl Error {
     /// Adds the place that could not be connected to, if this was the error.
     pub(crate) fn at(self, place: impl FnOnce() -> Option<String>) -> Self {
         match *self.0 {
-            ErrorKind::Connect(chain) => ErrorKind::Connect(Chain {
+            ErrorKind::Connect(chain) => ErrorKind::Connect(ErrorCause {
                 place: place(),
                 ..chain
             })
@@ -356,10 +356,10 @@ mod tests {
     #[test]
     fn refusals_explain_themselves_once() {
         let message = "cannot execute CREATE SCHEMA in a read-only transaction";
-        let meaning = super::meaning(Some("25006"), message);
+        let meaning = super::explain_server_error(Some("25006"), message);
         assert!(meaning.contains("replica"), "{meaning}");
         assert_eq!(
-            super::meaning(Some("25006"), &format!("{message}{meaning}")),
+            super::explain_server_error(Some("25006"), &format!("{message}{meaning}")),
             ""
         );
     }

@@ -10,19 +10,19 @@ use deadpool_postgres::Pool;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
-use crate::identity::{Identity, Moment, Registration};
+use crate::identity::{Identity, ClockPair, Registration};
 use crate::parts::admission::Admission;
-use crate::parts::doubted::Doubted;
+use crate::parts::doubted::DoubtedWorkers;
 use crate::parts::failing_endpoints::FailingEndpoints;
 use crate::parts::oldest_unanswered::OldestUnanswered;
 use crate::parts::pulse::Pulse;
-use crate::parts::watched::Watched;
+use crate::parts::watched::TaskSupervisor;
 use crate::store;
 use crate::store::reconnecting::ReconnectingClient;
 use crate::store::site::Site;
 
 /// The parts of the heartbeat.
-pub(crate) struct Heartbeat {
+pub(crate) struct HeartbeatParts {
     pub(crate) registration: Arc<Registration>,
     pub(crate) config: Arc<Config>,
     /// The answers to its beats.
@@ -32,7 +32,7 @@ pub(crate) struct Heartbeat {
     /// Whether the engine's thread makes progress.
     pub(crate) pulse: Arc<Pulse>,
     /// Notified when the server may have lost what it had acknowledged.
-    pub(crate) doubted: Arc<Doubted>,
+    pub(crate) doubted: Arc<DoubtedWorkers>,
     /// Whether this process may work the store.
     pub(crate) admission: Arc<Admission>,
     pub(crate) site: Arc<Site>,
@@ -41,8 +41,8 @@ pub(crate) struct Heartbeat {
 
 /// Starts the thread, which ends with the worker.
 pub(crate) fn start(
-    heartbeat: Heartbeat,
-    watched: Watched,
+    heartbeat: HeartbeatParts,
+    watched: TaskSupervisor,
     pool: Pool,
 ) -> Result<JoinHandle<()>, std::io::Error> {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -51,28 +51,28 @@ pub(crate) fn start(
     std::thread::Builder::new()
         .name("posthaste-heartbeat".into())
         .spawn(move || {
-            let patience = patience(heartbeat.config.rescue_after);
+            let patience = first_timeout(heartbeat.config.rescue_after);
             let link = ReconnectingClient::new(pool, patience, Arc::clone(&heartbeat.site));
-            runtime.block_on(watched.task("heartbeat", beat(heartbeat, link)));
+            runtime.block_on(watched.task("heartbeat", run_beats(heartbeat, link)));
         })
 }
 
 /// Returns how long the first answer is awaited; after each missing one the timeout doubles. Two
 /// missing answers leave time for a third beat before this worker is declared dead. A shorter
 /// timeout would never connect if each answer is late.
-fn patience(rescue_after: Duration) -> Duration {
+fn first_timeout(rescue_after: Duration) -> Duration {
     (rescue_after / 6).max(Duration::from_secs(1))
 }
 
 /// Returns the time between two beats; shorter after a beat without an answer.
-fn pause(interval: Duration, is_answered: bool) -> Duration {
+fn pause_after_beat(interval: Duration, is_answered: bool) -> Duration {
     if is_answered { interval } else { interval / 4 }
 }
 
 /// Beats for the identity that claims, and for each earlier one whose jobs still run: after a
 /// failover the worker continues under a new id, and its earlier jobs must not be rescued while it
 /// works on them.
-async fn beat(heartbeat: Heartbeat, link: ReconnectingClient) {
+async fn run_beats(heartbeat: HeartbeatParts, link: ReconnectingClient) {
     let interval = heartbeat.config.heartbeat_interval;
     let mut identity = heartbeat.registration.subscribe();
     let mut known: Vec<RegisteredWorker> = Vec::new();
@@ -119,7 +119,7 @@ async fn beat(heartbeat: Heartbeat, link: ReconnectingClient) {
         let mut lives = lives.into_iter();
         known.retain(|_| lives.next().unwrap_or(false));
         tokio::select! {
-            () = tokio::time::sleep(pause(interval, all_answered)) => {}
+            () = tokio::time::sleep(pause_after_beat(interval, all_answered)) => {}
             // A new identity beats at once: the leader measures its silence from the first beat
             // that it sees.
             _ = identity.changed() => {}
@@ -161,15 +161,15 @@ impl RegisteredWorker {
 /// Sends one beat; `false` if the database no longer counts this worker as living, `None` if that
 /// is unknown.
 async fn beat_once(
-    heartbeat: &Heartbeat,
+    heartbeat: &HeartbeatParts,
     link: &ReconnectingClient,
     worker: i64,
     known: &mut RegisteredWorker,
     failures: &mut u32,
 ) -> Option<bool> {
-    let sent = Moment::now();
+    let sent = ClockPair::now();
     let beaten = store::beat(link, worker, heartbeat.failing.summary().as_deref()).await;
-    heartbeat.admission.note(&beaten);
+    heartbeat.admission.record(&beaten);
     if beaten.is_ok() && std::mem::take(failures) > 0 {
         tracing::info!(worker, "the database answers heartbeats again");
     }
@@ -189,7 +189,7 @@ async fn beat_once(
             if let Some(worker) = known.worker.upgrade() {
                 worker.tenure.end();
             }
-            heartbeat.registration.forget(worker);
+            heartbeat.registration.remove_dead(worker);
             Some(false)
         }
         Err(error) => {
@@ -207,7 +207,7 @@ async fn beat_once(
 mod tests {
     use std::time::Duration;
 
-    use super::{RegisteredWorker, patience, pause};
+    use super::{RegisteredWorker, first_timeout, pause_after_beat};
     use crate::Config;
 
     #[test]
@@ -226,9 +226,9 @@ mod tests {
         let quick = (Duration::from_millis(500), Duration::from_secs(4));
         for (interval, rescue_after) in [(default.heartbeat_interval, default.rescue_after), quick]
         {
-            let first = patience(rescue_after);
+            let first = first_timeout(rescue_after);
             // After a timeout the next one is twice as long.
-            let third = pause(interval, true) + first + first * 2 + pause(interval, false) * 2;
+            let third = pause_after_beat(interval, true) + first + first * 2 + pause_after_beat(interval, false) * 2;
             assert!(third < rescue_after, "{third:?} of {rescue_after:?}");
         }
     }

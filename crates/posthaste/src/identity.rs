@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::job::Epochs;
 use crate::store;
 use crate::store::reconnecting::ReconnectingClient;
-pub(crate) use tenure::Moment;
+pub(crate) use tenure::ClockPair;
 use tenure::Tenure;
 
 /// A registered worker. Its batches share it, so that the delivery id of a job is that of the time
@@ -61,11 +61,11 @@ impl Registration {
     /// again after the old id was declared dead.
     pub(crate) async fn worker(&self) -> Result<Arc<Identity>, Error> {
         let _one_at_a_time = self.one_at_a_time.lock().await;
-        if let Some(worker) = self.known() {
+        if let Some(worker) = self.current() {
             return Ok(worker);
         }
         let queues: Vec<&str> = self.queues.iter().map(|queue| &**queue).collect();
-        let sent = Moment::now();
+        let sent = ClockPair::now();
         let (id, epochs) = store::register(&self.link, &self.name, &queues).await?;
         let tenure = Tenure::new(self.rescue_after, sent);
         let worker = Arc::new(Identity { id, epochs, tenure });
@@ -75,12 +75,12 @@ impl Registration {
 
     /// As [`worker`](Self::worker), but alive: if other workers may have rescued its jobs, sends a
     /// heartbeat first.
-    pub(crate) async fn living(&self) -> Result<Arc<Identity>, Error> {
+    pub(crate) async fn alive_worker(&self) -> Result<Arc<Identity>, Error> {
         let worker = self.worker().await?;
         if !worker.tenure.is_over() {
             return Ok(worker);
         }
-        let sent = Moment::now();
+        let sent = ClockPair::now();
         if store::beat(&self.link, worker.id, None).await?.is_some() {
             worker.tenure.renew(sent);
             return Ok(worker);
@@ -90,7 +90,7 @@ impl Registration {
     }
 
     /// Returns the current identity, `None` if there is none.
-    pub(crate) fn known(&self) -> Option<Arc<Identity>> {
+    pub(crate) fn current(&self) -> Option<Arc<Identity>> {
         self.identity.borrow().clone()
     }
 
@@ -102,7 +102,7 @@ impl Registration {
     /// Removes an identity that the database declared dead. The report may arrive after this
     /// process has registered under a new id: the new id stays, or no heartbeat would be sent for
     /// it while its jobs run.
-    pub(crate) fn forget(&self, declared_dead: i64) {
+    pub(crate) fn remove_dead(&self, declared_dead: i64) {
         let _once = self.forgetting.lock();
         let is_it = |worker: &Arc<Identity>| worker.id == declared_dead;
         if !self.identity.borrow().as_ref().is_some_and(is_it) {
@@ -123,8 +123,8 @@ impl Registration {
 
     /// Deregisters the worker, which has ended and has no jobs left. `is_sure`: it also has no
     /// claim of unknown outcome.
-    pub(crate) async fn sign_off(&self, is_sure: bool) {
-        let worker = self.known().map(|worker| worker.id);
+    pub(crate) async fn deregister(&self, is_sure: bool) {
+        let worker = self.current().map(|worker| worker.id);
         if let Some(worker) = worker
             && let Err(error) = store::stop(&self.link, worker, is_sure).await
         {
@@ -134,9 +134,9 @@ impl Registration {
 
     /// Sets an identity in tests without a database.
     #[cfg(test)]
-    pub(crate) fn set(&self, id: i64) {
+    pub(crate) fn set_for_test(&self, id: i64) {
         let epochs = Epochs::new(vec![0], vec![uuid::Uuid::nil()]);
-        let tenure = Tenure::new(self.rescue_after, Moment::now());
+        let tenure = Tenure::new(self.rescue_after, ClockPair::now());
         self.identity
             .send_replace(Some(Arc::new(Identity { id, epochs, tenure })));
     }

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-const MINUTE: Duration = Duration::from_secs(60);
+const LIMIT_PERIOD: Duration = Duration::from_secs(60);
 /// The most names with their own limit; all others share one.
-const NAMES: usize = 1_000;
+const MAX_NAMES: usize = 1_000;
 /// Lines per minute about jobs of one name.
 pub const FEW: u32 = 10;
 
@@ -16,11 +16,11 @@ pub const FEW: u32 = 10;
 #[derive(Debug)]
 pub struct LogLimit {
     most: u32,
-    names: Mutex<BTreeMap<String, Entry>>,
+    names: Mutex<BTreeMap<String, NameEntry>>,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct NameEntry {
     since: Instant,
     lines: u32,
     left_out: u64,
@@ -50,13 +50,13 @@ impl LogLimit {
 
     fn admit_at(&self, name: &str, now: Instant) -> Option<u64> {
         let mut names = self.names.lock();
-        if !names.contains_key(name) && names.len() >= NAMES {
-            names.retain(|_, entry| entry.left_out > 0 || now - entry.since < MINUTE);
+        if !names.contains_key(name) && names.len() >= MAX_NAMES {
+            names.retain(|_, entry| entry.left_out > 0 || now - entry.since < LIMIT_PERIOD);
         }
-        let is_known = names.contains_key(name) || names.len() < NAMES;
+        let is_known = names.contains_key(name) || names.len() < MAX_NAMES;
         let name = if is_known { name } else { "" };
         if !names.contains_key(name) {
-            let entry = Entry {
+            let entry = NameEntry {
                 since: now,
                 lines: 0,
                 left_out: 0,
@@ -64,7 +64,7 @@ impl LogLimit {
             names.insert(name.to_owned(), entry);
         }
         let entry = names.get_mut(name)?;
-        if now - entry.since >= MINUTE {
+        if now - entry.since >= LIMIT_PERIOD {
             entry.since = now;
             entry.lines = 0;
         }
@@ -88,7 +88,7 @@ mod tests {
         let admitted: Vec<_> = (0..5).map(|_| limit.admit_at("a", begun)).collect();
         assert_eq!(admitted, [Some(0), Some(0), None, None, None]);
         assert_eq!(limit.admit_at("b", begun), Some(0));
-        let later = begun + MINUTE;
+        let later = begun + LIMIT_PERIOD;
         let admitted: Vec<_> = (0..3).map(|_| limit.admit_at("a", later)).collect();
         assert_eq!(admitted, [Some(3), Some(0), None]);
     }
@@ -97,9 +97,9 @@ mod tests {
     fn names_are_bounded() {
         let limit = LogLimit::new(1);
         let now = Instant::now();
-        let admitted = (0..3 * NAMES).filter_map(|n| limit.admit_at(&n.to_string(), now));
-        assert_eq!(admitted.count(), NAMES + 1);
-        let later = now + 2 * MINUTE;
+        let admitted = (0..3 * MAX_NAMES).filter_map(|n| limit.admit_at(&n.to_string(), now));
+        assert_eq!(admitted.count(), MAX_NAMES + 1);
+        let later = now + 2 * LIMIT_PERIOD;
         assert_eq!(limit.admit_at("new", later), Some(0));
     }
 }

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use self::periodic::Periodic;
+use self::periodic::PeriodicTicker;
 use self::promoter::Promoter;
 use crate::config::Config;
 use crate::error::Error;
@@ -28,16 +28,16 @@ use crate::store;
 use crate::store::reconnecting::ReconnectingClient;
 
 /// The shortest wait for a tick, which may not be due yet by the database's clock.
-const SHORTEST_TICK: Duration = Duration::from_millis(2);
+const MIN_TICK_WAIT: Duration = Duration::from_millis(2);
 /// The longest pause between rounds without work, in maintenance intervals.
-const LONGEST_PAUSE: u32 = 16;
+const MAX_PAUSE_INTERVALS: u32 = 16;
 /// Jobs moved to the overflow in one transaction.
-const MOVE: i32 = 10_000;
+const OVERFLOW_BATCH: i32 = 10_000;
 
 /// Performs a duty. Logs an error; the next round retries the duty.
 macro_rules! attempt {
     ($link:expr, $duty:ident($($argument:expr),*)) => {
-        $crate::maintenance::logged(
+        $crate::maintenance::log_failure(
             stringify!($duty),
             $crate::store::$duty($link $(, $argument)*).await,
         )
@@ -45,7 +45,7 @@ macro_rules! attempt {
 }
 use attempt;
 
-fn logged<T>(duty: &'static str, result: Result<T, Error>) -> Option<T> {
+fn log_failure<T>(duty: &'static str, result: Result<T, Error>) -> Option<T> {
     result
         .inspect_err(
             |error| tracing::warn!(duty, %error, "a maintenance task failed; it is retried"),
@@ -77,7 +77,7 @@ impl Maintenance {
     async fn promote(&self, leads: watch::Sender<bool>) {
         let lease = (self.config.maintenance_interval * 8).max(Duration::from_secs(5));
         let mut led_until: Option<Instant> = None;
-        let mut periodic = Periodic::default();
+        let mut periodic = PeriodicTicker::default();
         let mut tick_at = Instant::now();
         let mut promoter = Promoter::new();
         while !self.stopping.is_cancelled() {
@@ -85,7 +85,7 @@ impl Maintenance {
             let is_due = led_until.is_none_or(|until| Instant::now() + lease / 2 > until);
             if is_due || !self.link.is_connected().await {
                 let asked = Instant::now();
-                led_until = match self.lead(lease).await {
+                led_until = match self.renew_lease(lease).await {
                     Ok(true) => Some(asked + lease),
                     Ok(false) => None,
                     Err(error) => {
@@ -98,7 +98,7 @@ impl Maintenance {
             let tick = self.config.maintenance_interval * 4;
             if led_until.is_some() && Instant::now() >= tick_at {
                 let next = periodic.tick(&self.link).await.unwrap_or(tick);
-                tick_at = Instant::now() + next.max(SHORTEST_TICK).min(tick);
+                tick_at = Instant::now() + next.max(MIN_TICK_WAIT).min(tick);
             }
             let pause = match led_until {
                 Some(_) => {
@@ -112,7 +112,7 @@ impl Maintenance {
             };
             let woken = async {
                 match led_until {
-                    Some(_) => promoter.woken(self).await,
+                    Some(_) => promoter.wait_for_scheduled(self).await,
                     // Notifications announce work only for the leader.
                     None => std::future::pending().await,
                 }
@@ -125,7 +125,7 @@ impl Maintenance {
         }
     }
 
-    async fn lead(&self, lease: Duration) -> Result<bool, Error> {
+    async fn renew_lease(&self, lease: Duration) -> Result<bool, Error> {
         let worker = self.registration.worker().await?;
         store::lead(&self.link, worker.id, lease).await
     }

@@ -41,9 +41,9 @@ pub const WAIT_SECONDS: &str = "posthaste_wait_seconds";
 pub const RUN_SECONDS: &str = "posthaste_run_seconds";
 
 /// The most names of one queue that have separate labels.
-const NAMES: usize = 100;
+const MAX_NAMES_PER_QUEUE: usize = 100;
 /// The label of all other names.
-const OTHER: &str = "other";
+const OTHER_LABEL: &str = "other";
 
 /// When a run began and ended.
 #[derive(Clone, Copy, Debug)]
@@ -53,7 +53,7 @@ pub(crate) struct RunTiming {
 }
 
 /// Returns the outcome label of a run, `None` if it is not recorded.
-pub(crate) fn outcome(job: &Job, disposition: &Disposition) -> Option<&'static str> {
+pub(crate) fn outcome_label(job: &Job, disposition: &Disposition) -> Option<&'static str> {
     Some(match disposition {
         Disposition::Done => "completed",
         Disposition::Reschedule { attempt, .. } if *attempt > job.attempts_counted() => "retried",
@@ -97,24 +97,24 @@ impl Histograms {
 }
 
 /// The names of a queue and their histograms.
-type Names = HashMap<Box<str>, Arc<Histograms>>;
+type NameHistograms = HashMap<Box<str>, Arc<Histograms>>;
 
 /// The histograms of this process.
 #[derive(Default)]
-pub(crate) struct Runs(Mutex<HashMap<Arc<str>, Names>>);
+pub(crate) struct RunHistograms(Mutex<HashMap<Arc<str>, NameHistograms>>);
 
-impl Runs {
+impl RunHistograms {
     /// Records runs. Consecutive runs mostly have the same name, so lookups are rare.
     pub(crate) fn add<'a>(
         &self,
         runs: impl Iterator<Item = (&'a Job, RunTiming, &'static str)>,
-        now: Now,
+        now: TwoClocks,
     ) {
         let mut last: Option<(&Job, Arc<Histograms>)> = None;
         for (job, took, outcome) in runs {
-            let known = last.take().filter(|(other, _)| is_alike(other, job));
+            let known = last.take().filter(|(other, _)| has_same_name(other, job));
             let histograms = known.map_or_else(|| self.histograms(job), |(_, known)| known);
-            histograms.wait.record(waited(job, took.began, now));
+            histograms.wait.record(waiting_seconds(job, took.began, now));
             let ran = took.ended.saturating_duration_since(took.began);
             histograms.run(outcome, ran.as_secs_f64());
             last = Some((job, histograms));
@@ -127,28 +127,28 @@ impl Runs {
         if let Some(known) = names.get(&job.name) {
             return Arc::clone(known);
         }
-        let name = match names.len() < NAMES {
+        let name = match names.len() < MAX_NAMES_PER_QUEUE {
             true => &*job.name,
-            false => OTHER,
+            false => OTHER_LABEL,
         };
         let new = || Arc::new(Histograms::new(&job.queue, name));
         Arc::clone(names.entry(name.into()).or_insert_with(new))
     }
 }
 
-fn is_alike(one: &Job, other: &Job) -> bool {
+fn has_same_name(one: &Job, other: &Job) -> bool {
     one.name == other.name && one.queue == other.queue
 }
 
 /// The same moment by both clocks of this machine; the second in microseconds since 1970.
-pub(crate) type Now = (Instant, i64);
+pub(crate) type TwoClocks = (Instant, i64);
 
-pub(crate) fn now() -> Now {
+pub(crate) fn read_both_clocks() -> TwoClocks {
     (Instant::now(), Timestamp::now().as_microsecond())
 }
 
 /// Returns the seconds that a job had waited when its run began.
-pub(crate) fn waited(job: &Job, began: Instant, now: Now) -> f64 {
+pub(crate) fn waiting_seconds(job: &Job, began: Instant, now: TwoClocks) -> f64 {
     let ago = now.0.saturating_duration_since(began).as_secs_f64();
     let ready = job.enqueued_at.max(job.scheduled_at).as_microsecond();
     ((now.1 - ready) as f64 / 1e6 - ago).max(0.0)
@@ -169,38 +169,38 @@ mod tests {
     fn wait_time_ends_at_run_start_and_is_never_negative() {
         let began = Instant::now();
         let now = |after: u64, clock: i64| (began + Duration::from_secs(after), clock * 1_000_000);
-        assert_eq!(waited(&job("a"), began, now(3, 10)), 7.0);
-        assert_eq!(waited(&job("a"), began, now(3, 2)), 0.0);
+        assert_eq!(waiting_seconds(&job("a"), began, now(3, 10)), 7.0);
+        assert_eq!(waiting_seconds(&job("a"), began, now(3, 2)), 0.0);
         let due = Job {
             scheduled_at: Timestamp::from_second(5).unwrap(),
             ..job("a")
         };
-        assert_eq!(waited(&due, began, now(3, 10)), 2.0);
+        assert_eq!(waiting_seconds(&due, began, now(3, 10)), 2.0);
     }
 
     #[test]
     fn names_after_the_first_hundred_share_one_label() {
-        let runs = Runs::default();
+        let runs = RunHistograms::default();
         let label = |name: &str| runs.histograms(&job(name)).name.to_string();
-        for n in 0..NAMES {
+        for n in 0..MAX_NAMES_PER_QUEUE {
             assert_eq!(label(&n.to_string()), n.to_string());
         }
-        assert_eq!((label("new"), label("newer")), (OTHER.into(), OTHER.into()));
+        assert_eq!((label("new"), label("newer")), (OTHER_LABEL.into(), OTHER_LABEL.into()));
         assert_eq!(label("7"), "7");
-        assert_eq!(runs.0.lock()["default"].len(), NAMES + 1);
+        assert_eq!(runs.0.lock()["default"].len(), MAX_NAMES_PER_QUEUE + 1);
     }
 
     #[test]
     fn released_jobs_are_not_counted_as_runs() {
-        assert_eq!(outcome(&job("a"), &Disposition::GiveBack), None);
-        assert_eq!(outcome(&job("a"), &Disposition::Done), Some("completed"));
+        assert_eq!(outcome_label(&job("a"), &Disposition::GiveBack), None);
+        assert_eq!(outcome_label(&job("a"), &Disposition::Done), Some("completed"));
         let again = |attempt| Disposition::Reschedule {
             attempt,
             after: None,
             until: None,
             error: None,
         };
-        assert_eq!(outcome(&job("a"), &again(1)), Some("retried"));
-        assert_eq!(outcome(&job("a"), &again(0)), Some("rescheduled"));
+        assert_eq!(outcome_label(&job("a"), &again(1)), Some("retried"));
+        assert_eq!(outcome_label(&job("a"), &again(0)), Some("rescheduled"));
     }
 }

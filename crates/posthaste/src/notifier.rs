@@ -22,16 +22,16 @@ use listener::Listener;
 
 /// Notifications stay on for this long unless they are renewed, so that workers that died asleep
 /// stop being notified.
-const LEASE: Duration = Duration::from_secs(30);
+const LEASE_TIME: Duration = Duration::from_secs(30);
 /// Time between two renewals, which also check whether the server still answers.
-const RENEW: Duration = Duration::from_secs(3);
+const RENEW_INTERVAL: Duration = Duration::from_secs(3);
 /// Delay after failed attempts to listen.
-const AGAIN: Backoff = Backoff {
+const RETRY_BACKOFF: Backoff = Backoff {
     base: Duration::from_millis(250),
     cap: Duration::from_secs(60),
 };
 /// The bit of posthaste.flags that belongs to the leader, whose queue is "".
-const LEADER: i64 = 2;
+const LEADER_BIT: i64 = 2;
 
 /// Listens for all queues and the promoter.
 pub(crate) struct Notifier {
@@ -47,7 +47,7 @@ impl Notifier {
     pub(crate) async fn run(self) {
         let mut failures = 0u32;
         while !self.stopping.is_cancelled() {
-            match listener::open(&self.queues, &self.polls, &self.listen).await {
+            match listener::open_listener(&self.queues, &self.polls, &self.listen).await {
                 Ok(mut listener) => {
                     failures = 0;
                     tracing::debug!("the notifier is listening");
@@ -60,7 +60,7 @@ impl Notifier {
                     }
                 }
             }
-            let wait = AGAIN.after(failures, fastrand::f64());
+            let wait = RETRY_BACKOFF.after(failures, fastrand::f64());
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
                 () = self.stopping.cancelled() => {}
@@ -109,7 +109,7 @@ impl<'a> Wakeups<'a> {
     fn new(notifier: &'a Notifier, bits: &[i64]) -> Self {
         let queues = notifier.queues.iter().map(|queue| &queue.sleeper);
         let mut sleepers: Vec<_> = queues.zip(bits.iter().copied()).collect();
-        sleepers.push((&notifier.notifications.promoter, LEADER));
+        sleepers.push((&notifier.notifications.promoter, LEADER_BIT));
         Self {
             notifier,
             sleepers,
@@ -128,11 +128,11 @@ impl<'a> Wakeups<'a> {
     /// notifications that were turned off are never taken for on: everything that was received
     /// before an answer is read after it.
     async fn serve(&mut self, listener: &mut Listener) -> Result<(), Error> {
-        let mut renewal = tokio::time::interval(RENEW);
+        let mut renewal = tokio::time::interval(RENEW_INTERVAL);
         loop {
             tokio::select! {
                 () = self.notifier.stopping.cancelled() => return Ok(()),
-                notification = listener.next() => self.answer(listener, notification?).await?,
+                notification = listener.next_notification() => self.handle_notification(listener, notification?).await?,
                 () = self.notifier.notifications.wanted.notified() => self.turn_on(listener).await?,
                 _ = renewal.tick() => {
                     let now = Instant::now();
@@ -151,13 +151,13 @@ impl<'a> Wakeups<'a> {
                 bits |= bit;
             }
         }
-        match listener.turn_on(bits, LEASE).await? {
+        match listener.turn_on(bits, LEASE_TIME).await? {
             Some(true) => {}
             // An open transaction is writing the first route. The notifications stay wanted, and
             // are requested again at the next pause.
             Some(false) => return Ok(()),
             None => {
-                self.give_up();
+                self.turn_all_off();
                 return Ok(());
             }
         }
@@ -175,7 +175,7 @@ impl<'a> Wakeups<'a> {
 
     /// Turns all notifications off: Postgres has little room for notifications left, and
     /// transactions that notify would fail.
-    fn give_up(&mut self) {
+    fn turn_all_off(&mut self) {
         if self.on != 0 {
             tracing::warn!(
                 "the notification queue of Postgres is filling up; notifications are turned off"
@@ -188,7 +188,7 @@ impl<'a> Wakeups<'a> {
         }
     }
 
-    async fn answer(
+    async fn handle_notification(
         &mut self,
         listener: &Listener,
         notification: Notification,

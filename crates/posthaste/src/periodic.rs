@@ -104,11 +104,11 @@ impl Periodic {
 }
 
 /// The most missed ticks that are enqueued at once, even if the clock jumps by a year.
-const MOST: usize = 1000;
+const MAX_MISSED_TICKS: usize = 1000;
 
 /// Returns the ticks to enqueue now and the next tick. `at` is the next tick that a leader stored,
 /// `None` for a new schedule; it is in the future if the clock was set back.
-pub(crate) fn due(
+pub(crate) fn due_ticks(
     schedule: &Schedule,
     missed: Missed,
     at: Option<Timestamp>,
@@ -119,7 +119,7 @@ pub(crate) fn due(
         return (Vec::new(), next);
     };
     if missed == Missed::All {
-        return (schedule.newest(at, now, MOST), next);
+        return (schedule.newest(at, now, MAX_MISSED_TICKS), next);
     }
     // Ticks less than a minute late are on time: schedules have no seconds.
     let wanted =
@@ -134,7 +134,7 @@ mod tests {
 
     use jiff::Timestamp;
 
-    use super::{Missed, NewJob, Periodic, due, schedule::Schedule};
+    use super::{Missed, NewJob, Periodic, due_ticks, schedule::Schedule};
 
     fn at(text: &str) -> Timestamp {
         text.parse().expect("a time")
@@ -163,7 +163,7 @@ mod tests {
         let hourly = Schedule::parse("@hourly", "UTC").expect("a schedule");
         let (first, now) = (at("2026-11-21T08:00:00Z"), at("2026-11-21T10:30:00Z"));
         let next = Some(at("2026-11-21T11:00:00Z"));
-        let of = |missed| due(&hourly, missed, Some(first), now);
+        let of = |missed| due_ticks(&hourly, missed, Some(first), now);
         let ten = at("2026-11-21T10:00:00Z");
         assert_eq!(
             of(Missed::All),
@@ -178,20 +178,20 @@ mod tests {
         let hourly = Schedule::parse("@hourly", "UTC").expect("a schedule");
         let (tick, now) = (at("2026-11-21T10:00:00Z"), at("2026-11-21T10:00:00.2Z"));
         for missed in [Missed::All, Missed::Last, Missed::None] {
-            let (ticks, next) = due(&hourly, missed, Some(tick), now);
+            let (ticks, next) = due_ticks(&hourly, missed, Some(tick), now);
             assert_eq!(
                 (ticks, next),
                 (vec![tick], Some(at("2026-11-21T11:00:00Z")))
             );
         }
-        assert_eq!(due(&hourly, Missed::Last, None, now).0, []);
+        assert_eq!(due_ticks(&hourly, Missed::Last, None, now).0, []);
     }
 
     #[test]
     fn catch_up_after_a_clock_jump_is_bounded() {
         let minutes = Schedule::parse("* * * * *", "Europe/Berlin").expect("a schedule");
         let (first, now) = (at("2026-11-21T10:00:00Z"), at("2027-11-21T10:00:30Z"));
-        let (ticks, next) = due(&minutes, Missed::All, Some(first), now);
+        let (ticks, next) = due_ticks(&minutes, Missed::All, Some(first), now);
         let (oldest, newest) = (at("2027-11-20T17:21:00Z"), at("2027-11-21T10:00:00Z"));
         assert_eq!((ticks.len(), ticks[0], ticks[999]), (1000, oldest, newest));
         assert!(ticks.is_sorted());
@@ -199,7 +199,7 @@ mod tests {
         for missed in [Missed::All, Missed::Last, Missed::None] {
             let back = at("2026-11-21T10:02:30Z");
             let expected = (vec![], Some(at("2026-11-21T10:03:00Z")));
-            assert_eq!(due(&minutes, missed, next, back), expected);
+            assert_eq!(due_ticks(&minutes, missed, next, back), expected);
         }
     }
 }

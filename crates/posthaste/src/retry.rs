@@ -133,7 +133,7 @@ const NOT_COMMITTED: &str = "complete_in was called and its transaction was not 
 
 /// Decides how a run is recorded. Attempts of runs are counted only here; the database counts those
 /// of dead workers (sql/functions/rescue.sql).
-pub(crate) fn disposition(
+pub(crate) fn disposition_of_run(
     job: &Job,
     result: &RunResult,
     backoff: &Backoff,

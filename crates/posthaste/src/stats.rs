@@ -9,20 +9,20 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use crate::job::Job;
-use crate::metrics::{self, Now, RunTiming};
+use crate::metrics::{self, TwoClocks, RunTiming};
 use crate::retry::Disposition;
 use crate::store::counters::{self, Kind};
 use crate::store::reconnecting::ReconnectingClient;
 
 /// The longest wait that is counted, in seconds: sums stay within 64 bits, whatever a clock
 /// returns.
-const LONGEST_WAIT: f64 = 86_400.0;
+const MAX_WAIT_SECONDS: f64 = 86_400.0;
 /// Time between two writes.
-const INTERVAL: Duration = Duration::from_secs(1);
+const WRITE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Sums of the runs of one kind of job, by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Sums {
+pub(crate) struct RunSums {
     done: i64,
     failed: i64,
     retried: i64,
@@ -31,14 +31,14 @@ pub(crate) struct Sums {
     waited: i64,
 }
 
-impl Sums {
+impl RunSums {
     /// Returns the sums of one run whose job had waited for this many seconds. A job that was given
     /// back adds nothing, because it runs again.
     fn new(job: &Job, disposition: &Disposition, waited: f64) -> Self {
         let counted = |attempt: &i32| i64::from(*attempt > job.attempts_counted());
         let started = Self {
             started: 1,
-            waited: (waited.clamp(0.0, LONGEST_WAIT) * 1_000.0) as i64,
+            waited: (waited.clamp(0.0, MAX_WAIT_SECONDS) * 1_000.0) as i64,
             ..Self::default()
         };
         match disposition {
@@ -58,7 +58,7 @@ impl Sums {
     }
 
     /// Returns the sums that are stored by kind, with their names in `posthaste.stats_delta`.
-    fn each(&self) -> [(&'static str, i64); 3] {
+    fn by_kind_sums(&self) -> [(&'static str, i64); 3] {
         [
             ("completed_total", self.done),
             ("failed_total", self.failed),
@@ -85,7 +85,7 @@ impl Sums {
 
 /// Sums that have not been written.
 #[derive(Default)]
-pub(crate) struct Stats(Mutex<HashMap<Kind, Sums>>);
+pub(crate) struct Stats(Mutex<HashMap<Kind, RunSums>>);
 
 impl Stats {
     /// Adds runs that are acknowledged. Consecutive runs are mostly of the same kind, so few kinds
@@ -93,12 +93,12 @@ impl Stats {
     pub(crate) fn add<'a>(
         &self,
         runs: impl Iterator<Item = (&'a Job, &'a Disposition, RunTiming)>,
-        now: Now,
+        now: TwoClocks,
     ) {
-        let mut kinds: Vec<(&Job, Sums)> = Vec::new();
+        let mut kinds: Vec<(&Job, RunSums)> = Vec::new();
         for (job, disposition, took) in runs {
-            let sums = Sums::new(job, disposition, metrics::waited(job, took.began, now));
-            let alike = |(other, _): &&mut (&Job, Sums)| {
+            let sums = RunSums::new(job, disposition, metrics::waiting_seconds(job, took.began, now));
+            let alike = |(other, _): &&mut (&Job, RunSums)| {
                 other.name == job.name
                     && other.tag == job.tag
                     && other.priority == job.priority
@@ -111,18 +111,18 @@ impl Stats {
         }
         let mut pending = self.0.lock();
         for (job, sums) in kinds {
-            if sums != Sums::default() {
-                pending.entry(kind(job)).or_default().add(sums);
+            if sums != RunSums::default() {
+                pending.entry(kind_of_job(job)).or_default().add(sums);
             }
         }
     }
 
-    fn take(&self) -> Vec<(Kind, Sums)> {
+    fn take(&self) -> Vec<(Kind, RunSums)> {
         let mut pending = self.0.lock();
         pending.drain().collect()
     }
 
-    fn put_back(&self, sums: Vec<(Kind, Sums)>) {
+    fn put_back(&self, sums: Vec<(Kind, RunSums)>) {
         let mut pending = self.0.lock();
         for (kind, one) in sums {
             pending.entry(kind).or_default().add(one);
@@ -133,9 +133,9 @@ impl Stats {
     /// is not repeated: sums may lack a second, but are never too large.
     pub(crate) async fn flush(&self, link: &ReconnectingClient) {
         let sums = self.take();
-        let queues = by_queue(&sums);
+        let queues = sums_by_queue(&sums);
         let mut rows = Vec::new();
-        let kinds = sums.iter().map(|(kind, sums)| (kind, sums.each().to_vec()));
+        let kinds = sums.iter().map(|(kind, sums)| (kind, sums.by_kind_sums().to_vec()));
         let queues = queues
             .iter()
             .map(|(queue, sums)| (queue, sums.queue_totals().to_vec()));
@@ -156,8 +156,8 @@ impl Stats {
 }
 
 /// Returns the sums of each queue, under a kind with an empty name and tag.
-fn by_queue(sums: &[(Kind, Sums)]) -> HashMap<Kind, Sums> {
-    let mut queues: HashMap<Kind, Sums> = HashMap::new();
+fn sums_by_queue(sums: &[(Kind, RunSums)]) -> HashMap<Kind, RunSums> {
+    let mut queues: HashMap<Kind, RunSums> = HashMap::new();
     for (kind, sums) in sums {
         let queue = Kind {
             queue: Arc::clone(&kind.queue),
@@ -170,7 +170,7 @@ fn by_queue(sums: &[(Kind, Sums)]) -> HashMap<Kind, Sums> {
     queues
 }
 
-fn kind(job: &Job) -> Kind {
+fn kind_of_job(job: &Job) -> Kind {
     Kind {
         queue: Arc::clone(&job.queue),
         priority: job.priority,
@@ -180,14 +180,14 @@ fn kind(job: &Job) -> Kind {
 }
 
 /// Writes statistics until the engine has stopped.
-pub(crate) async fn run(
+pub(crate) async fn write_until_stopped(
     stats: Arc<Stats>,
     link: Arc<ReconnectingClient>,
     stopped: CancellationToken,
 ) {
     while !stopped.is_cancelled() {
         stats.flush(&link).await;
-        tokio::select! { () = tokio::time::sleep(INTERVAL) => {}, () = stopped.cancelled() => {} }
+        tokio::select! { () = tokio::time::sleep(WRITE_INTERVAL) => {}, () = stopped.cancelled() => {} }
     }
 }
 
@@ -204,28 +204,28 @@ mod tests {
 
     #[test]
     fn released_jobs_record_no_wait_and_awaited_jobs_do() {
-        let of = |disposition| Sums::new(&job("a"), &disposition, 1.25);
-        assert_eq!(of(Disposition::GiveBack), Sums::default());
+        let of = |disposition| RunSums::new(&job("a"), &disposition, 1.25);
+        assert_eq!(of(Disposition::GiveBack), RunSums::default());
         let done = of(Disposition::Done);
         assert_eq!((done.done, done.started, done.waited), (1, 1, 1_250));
     }
 
     #[test]
     fn waits_are_clamped_between_zero_and_a_day() {
-        let waited = |seconds| Sums::new(&job("a"), &Disposition::Done, seconds).waited;
+        let waited = |seconds| RunSums::new(&job("a"), &Disposition::Done, seconds).waited;
         let all = [-1.0, f64::NAN, 1e300].map(waited);
         assert_eq!(all, [0, 0, 86_400_000]);
     }
 
     #[test]
     fn waits_are_summed_by_queue() {
-        let sums = |started, waited| Sums {
+        let sums = |started, waited| RunSums {
             started,
             waited,
-            ..Sums::default()
+            ..RunSums::default()
         };
-        let all = [(kind(&job("a")), sums(1, 5)), (kind(&job("b")), sums(2, 7))];
-        let queues: Vec<Sums> = by_queue(&all).into_values().collect();
+        let all = [(kind_of_job(&job("a")), sums(1, 5)), (kind_of_job(&job("b")), sums(2, 7))];
+        let queues: Vec<RunSums> = sums_by_queue(&all).into_values().collect();
         assert_eq!(queues, [sums(3, 12)]);
     }
 }

@@ -55,7 +55,7 @@ pub use crate::work::test_probe::FinishedRun;
 use crate::work::test_probe::TestProbe;
 
 /// Time between two checks whether a queue is idle.
-const LOOK: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// A run of a job that exists only in the test, not in a database.
 ///
@@ -237,13 +237,13 @@ where
 {
     let caller = Location::caller();
     async move {
-        let jobs = found(executor, caller).await;
+        let jobs = enqueued_or_panic(executor, caller).await;
         assert!(
             jobs.iter().any(holds),
             "{caller}: none of the {} enqueued jobs {} matches: {}",
             jobs.len(),
             A::NAME,
-            shown(&jobs)
+            format_jobs(&jobs)
         );
     }
 }
@@ -261,19 +261,19 @@ where
 {
     let caller = Location::caller();
     async move {
-        let jobs = found(executor, caller).await;
+        let jobs = enqueued_or_panic(executor, caller).await;
         assert!(
             !jobs.iter().any(holds),
             "{caller}: one of the {} enqueued jobs {} matches: {}",
             jobs.len(),
             A::NAME,
-            shown(&jobs)
+            format_jobs(&jobs)
         );
     }
 }
 
 #[expect(clippy::panic, reason = "an assertion of the user's test")]
-async fn found<A, E>(executor: E, caller: &Location<'_>) -> Vec<A>
+async fn enqueued_or_panic<A, E>(executor: E, caller: &Location<'_>) -> Vec<A>
 where
     A: JobArgs + DeserializeOwned,
     E: Executor,
@@ -285,7 +285,7 @@ where
 }
 
 /// Formats at most ten jobs.
-fn shown(jobs: &[impl serde::Serialize]) -> String {
+fn format_jobs(jobs: &[impl serde::Serialize]) -> String {
     let shown = jobs.iter().take(10).map(serde_json::to_string);
     let shown: Vec<String> = shown.filter_map(Result::ok).collect();
     shown.join(", ")
@@ -312,7 +312,7 @@ pub async fn run_until_idle<S>(worker: WorkerBuilder<S>) -> Result<Vec<FinishedR
 where
     S: Send + Sync + 'static,
 {
-    run(worker, usize::MAX).await
+    run_jobs(worker, usize::MAX).await
 }
 
 /// Runs the next job of the worker's queues, then stops the worker. Returns `None` if no job is
@@ -321,10 +321,10 @@ pub async fn work_one<S>(worker: WorkerBuilder<S>) -> Result<Option<FinishedRun>
 where
     S: Send + Sync + 'static,
 {
-    Ok(run(worker, 1).await?.pop())
+    Ok(run_jobs(worker, 1).await?.pop())
 }
 
-async fn run<S>(mut worker: WorkerBuilder<S>, jobs: usize) -> Result<Vec<FinishedRun>, Error>
+async fn run_jobs<S>(mut worker: WorkerBuilder<S>, jobs: usize) -> Result<Vec<FinishedRun>, Error>
 where
     S: Send + Sync + 'static,
 {
@@ -341,7 +341,7 @@ where
             biased;
             Some(run) = runs.recv() => ran.push(run),
             ended = running.ended() => { ended?; break }
-            () = tokio::time::sleep(LOOK) => {
+            () = tokio::time::sleep(POLL_INTERVAL) => {
                 // The connection is returned after each check: the handlers may need the pool's
                 // only connection.
                 let client = database.client().await?;

@@ -140,7 +140,7 @@ fn the_store_never_interpolates_into_sql() {
     let found = lines_with(library_sources(), |line| {
         line.contains("format!")
             && SQL.iter().any(|word| line.contains(word))
-            && !line.contains("{LEDGER}")
+            && !line.contains("{LEDGER_DDL}")
     });
     assert!(found.is_empty(), "names are data:\n{found}");
 }

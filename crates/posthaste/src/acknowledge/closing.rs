@@ -9,7 +9,7 @@ use crate::retry::Disposition;
 
 /// The method that closes a batch.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Closing {
+pub(super) enum ClosingMethod {
     /// All its jobs are done without conditions: one statement, which names no job, closes this and
     /// other batches.
     Whole,
@@ -23,8 +23,8 @@ pub(super) enum Closing {
     JobByJob,
 }
 
-impl Closing {
-    pub(super) fn of(jobs: &[Settled]) -> Self {
+impl ClosingMethod {
+    pub(super) fn for_jobs(jobs: &[Settled]) -> Self {
         let Some(first) = jobs.first() else {
             return Self::JobByJob;
         };

@@ -12,25 +12,25 @@ use crate::retry::{Backoff, Disposition};
 
 /// The delay from the second return in a row on. The first return has no delay, because a worker
 /// that stops gives back its jobs.
-const PAUSE: Backoff = Backoff {
+const RETURN_BACKOFF: Backoff = Backoff {
     base: Duration::from_millis(100),
     cap: Duration::from_secs(60),
 };
 /// A shorter delay counts as none.
-const NONE: Duration = Duration::from_millis(10);
+const NEGLIGIBLE_DELAY: Duration = Duration::from_millis(10);
 /// The number of returns in a row from which they are logged. A consumer whose jobs became slow may
 /// return a job twice.
-const TOLD_FROM: u32 = 4;
+const MIN_LOGGED_RETURNS: u32 = 4;
 /// The most jobs whose returns are counted; beyond it all counts are reset.
-const MOST: usize = 20_000;
+const MAX_COUNTED_JOBS: usize = 20_000;
 
 /// How often in a row this process returned each job.
 #[derive(Debug, Default)]
-pub(super) struct HandedBack(HashMap<JobId, u32>);
+pub(super) struct ReturnCounts(HashMap<JobId, u32>);
 
-impl HandedBack {
+impl ReturnCounts {
     /// Delays a job that is returned again, and logs whenever its count has doubled.
-    pub(super) fn pace(
+    pub(super) fn delay_repeated(
         &mut self,
         one: &mut Settled,
         now: impl Fn() -> Timestamp,
@@ -42,7 +42,7 @@ impl HandedBack {
             }
             return;
         };
-        if self.0.len() >= MOST && !self.0.contains_key(&one.id) {
+        if self.0.len() >= MAX_COUNTED_JOBS && !self.0.contains_key(&one.id) {
             self.0.clear();
         }
         let times = self.0.entry(one.id).or_default();
@@ -50,12 +50,12 @@ impl HandedBack {
         let Some(before) = times.checked_sub(2) else {
             return;
         };
-        let pause = PAUSE.after(before, chance());
+        let pause = RETURN_BACKOFF.after(before, chance());
         let error = match &one.disposition {
             Disposition::Reschedule { error, .. } => error.clone(),
             _ => None,
         };
-        if *times >= TOLD_FROM && times.is_power_of_two() {
+        if *times >= MIN_LOGGED_RETURNS && times.is_power_of_two() {
             tracing::warn!(
                 job = job.id.0,
                 name = &*job.name,
@@ -88,8 +88,8 @@ fn is_at_once(one: &Settled, job: &Job, now: impl Fn() -> Timestamp) -> bool {
             ..
         } if *attempt == job.attempts_counted() => {
             let left = |until: &Timestamp| until.duration_since(now());
-            let is_none = |left: SignedDuration| left.is_negative() || left.unsigned_abs() < NONE;
-            after.is_some_and(|after| after < NONE) || until.as_ref().map(left).is_some_and(is_none)
+            let is_none = |left: SignedDuration| left.is_negative() || left.unsigned_abs() < NEGLIGIBLE_DELAY;
+            after.is_some_and(|after| after < NEGLIGIBLE_DELAY) || until.as_ref().map(left).is_some_and(is_none)
         }
         _ => false,
     }

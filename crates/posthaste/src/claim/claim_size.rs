@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
-use super::LARGEST_CLAIM;
+use super::MAX_CLAIM_JOBS;
 
 /// The most time that the jobs of a claim may add to it.
-const LONGEST: Duration = Duration::from_millis(20);
+const MAX_ADDED_TIME: Duration = Duration::from_millis(20);
 /// The smallest limit: in a smaller claim the fixed cost would dominate.
-const SMALLEST: usize = 1_000;
+const MIN_LIMIT: usize = 1_000;
 
 /// Adapts the limit to the current cost of claimed jobs on this server.
 #[derive(Debug)]
@@ -20,12 +20,12 @@ pub(super) struct ClaimSize {
 }
 
 /// Growth of the fixed time with each claim.
-const FORGETTING: f64 = 1.001;
+const FIXED_TIME_GROWTH: f64 = 1.001;
 
 impl Default for ClaimSize {
     fn default() -> Self {
         Self {
-            most: LARGEST_CLAIM,
+            most: MAX_CLAIM_JOBS,
             quickest: None,
         }
     }
@@ -37,20 +37,20 @@ impl ClaimSize {
         if priorities > 1 {
             self.most
         } else {
-            LARGEST_CLAIM
+            MAX_CLAIM_JOBS
         }
     }
 
     /// Records that a claim of at most `asked` jobs brought this many in this time.
-    pub(super) fn took(&mut self, asked: usize, jobs: usize, time: Duration) {
-        let known = self.quickest.map(|known| known.mul_f64(FORGETTING));
+    pub(super) fn record_claim(&mut self, asked: usize, jobs: usize, time: Duration) {
+        let known = self.quickest.map(|known| known.mul_f64(FIXED_TIME_GROWTH));
         let quickest = known.map_or(time, |known| known.min(time));
         self.quickest = Some(quickest);
         let cost = time - quickest;
-        if cost > LONGEST && jobs > self.most / 2 {
-            self.most = (self.most / 2).max(SMALLEST);
-        } else if cost < LONGEST / 3 && jobs == asked && asked == self.most {
-            self.most = (self.most * 2).min(LARGEST_CLAIM);
+        if cost > MAX_ADDED_TIME && jobs > self.most / 2 {
+            self.most = (self.most / 2).max(MIN_LIMIT);
+        } else if cost < MAX_ADDED_TIME / 3 && jobs == asked && asked == self.most {
+            self.most = (self.most * 2).min(MAX_CLAIM_JOBS);
         }
     }
 }
@@ -66,7 +66,7 @@ mod tests {
         for _ in 0..claims {
             let asked = pace.limit(2);
             let jobs = u32::try_from(asked).unwrap();
-            pace.took(asked, asked, ROUND_TRIP + per_job * jobs);
+            pace.record_claim(asked, asked, ROUND_TRIP + per_job * jobs);
         }
         pace.limit(2)
     }
@@ -74,29 +74,29 @@ mod tests {
     #[test]
     fn claims_shrink_while_their_jobs_take_long_and_grow_again_when_they_do_not() {
         let mut pace = ClaimSize::default();
-        pace.took(5_000, 0, ROUND_TRIP);
-        assert_eq!(pace.limit(1), LARGEST_CLAIM);
-        assert_eq!(after(3, &mut pace, Duration::from_micros(2)), LARGEST_CLAIM);
+        pace.record_claim(5_000, 0, ROUND_TRIP);
+        assert_eq!(pace.limit(1), MAX_CLAIM_JOBS);
+        assert_eq!(after(3, &mut pace, Duration::from_micros(2)), MAX_CLAIM_JOBS);
         assert_eq!(after(9, &mut pace, Duration::from_micros(9)), 1_250);
-        assert_eq!(pace.limit(1), LARGEST_CLAIM, "nobody waits behind it");
-        assert_eq!(after(9, &mut pace, Duration::from_micros(90)), SMALLEST);
-        assert_eq!(after(9, &mut pace, Duration::from_micros(1)), LARGEST_CLAIM);
+        assert_eq!(pace.limit(1), MAX_CLAIM_JOBS, "nobody waits behind it");
+        assert_eq!(after(9, &mut pace, Duration::from_micros(90)), MIN_LIMIT);
+        assert_eq!(after(9, &mut pace, Duration::from_micros(1)), MAX_CLAIM_JOBS);
     }
 
     #[test]
     fn round_trip_estimates_follow_a_slower_network() {
         let mut pace = ClaimSize::default();
-        pace.took(5_000, 0, Duration::from_millis(1));
+        pace.record_claim(5_000, 0, Duration::from_millis(1));
         let per_job = Duration::from_micros(1);
-        assert_eq!(after(9, &mut pace, per_job), SMALLEST);
-        assert_eq!(after(9_000, &mut pace, per_job), LARGEST_CLAIM);
+        assert_eq!(after(9, &mut pace, per_job), MIN_LIMIT);
+        assert_eq!(after(9_000, &mut pace, per_job), MAX_CLAIM_JOBS);
     }
 
     #[test]
     fn slow_small_claims_do_not_change_the_batch_size() {
         let mut pace = ClaimSize::default();
-        pace.took(5_000, 0, ROUND_TRIP);
-        pace.took(5_000, 5, ROUND_TRIP * 9);
-        assert_eq!(pace.limit(2), LARGEST_CLAIM);
+        pace.record_claim(5_000, 0, ROUND_TRIP);
+        pace.record_claim(5_000, 5, ROUND_TRIP * 9);
+        assert_eq!(pace.limit(2), MAX_CLAIM_JOBS);
     }
 }

@@ -13,11 +13,11 @@ use crate::store::reconnecting::ReconnectingClient;
 
 /// The number of lanes above which those of a queue are reread: each costs a probe at each poll, so
 /// unused ones are to be forgotten.
-const FEW: usize = 32;
-const RECALL: Duration = Duration::from_secs(10);
+const MAX_RETAINED_LANES: usize = 32;
+const REREAD_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Reads and searches the lanes of all queues.
-pub(crate) struct Lanes {
+pub(crate) struct LaneSearch {
     pub(crate) queues: Queues,
     pub(crate) link: Arc<ReconnectingClient>,
     /// Notified when a notified queue turned out to have no jobs in the known lanes.
@@ -25,13 +25,13 @@ pub(crate) struct Lanes {
     pub(crate) stopping: CancellationToken,
 }
 
-impl Lanes {
+impl LaneSearch {
     /// Reads the lanes that other workers have seen; otherwise the first jobs of each would wait
     /// until it is discovered.
     pub(crate) async fn load(&self) {
         for queue in self.queues.iter() {
             match store::lanes(&self.link, &queue.name).await {
-                Ok(lanes) => lanes.into_iter().for_each(|priority| queue.learn(priority)),
+                Ok(lanes) => lanes.into_iter().for_each(|priority| queue.add_priority(priority)),
                 Err(error) => {
                     tracing::warn!(
                         queue = &*queue.name, %error,
@@ -46,19 +46,19 @@ impl Lanes {
     /// claim. The rate follows the cost: a search may take long if it must skip rolled-back or
     /// uncommitted rows.
     pub(crate) async fn discover(self) {
-        const SHORTEST: Duration = Duration::from_millis(40);
-        const ASLEEP: Duration = Duration::from_millis(500);
+        const MIN_SEARCH_PAUSE: Duration = Duration::from_millis(40);
+        const SLEEPING_SEARCH_PAUSE: Duration = Duration::from_millis(500);
         let mut recalled = Instant::now();
         while !self.stopping.is_cancelled() {
             let mut started = Instant::now();
-            let mut shortest = ASLEEP;
+            let mut shortest = SLEEPING_SEARCH_PAUSE;
             for queue in self.queues.iter().filter(|queue| queue.is_searched()) {
-                shortest = SHORTEST;
+                shortest = MIN_SEARCH_PAUSE;
                 loop {
                     match store::discover(&self.link, &queue.name, &queue.priorities()).await {
                         Ok(found) if found.is_empty() => break,
                         Ok(found) => {
-                            found.into_iter().for_each(|priority| queue.learn(priority));
+                            found.into_iter().for_each(|priority| queue.add_priority(priority));
                             queue.sleeper.woken.notify_one();
                         }
                         Err(error) => {
@@ -73,14 +73,14 @@ impl Lanes {
                     }
                 }
             }
-            if recalled.elapsed() > RECALL {
+            if recalled.elapsed() > REREAD_INTERVAL {
                 recalled = Instant::now();
-                self.recall().await;
+                self.reread_lanes().await;
             }
             let took = started.elapsed();
             tokio::select! {
                 () = tokio::time::sleep(shortest.max(took * 20)) => {}
-                () = self.missed(took) => {}
+                () = self.wait_for_missed(took) => {}
                 () = self.stopping.cancelled() => {}
             }
         }
@@ -88,11 +88,11 @@ impl Lanes {
 
     /// Removes lanes that the database has forgotten, for queues with many lanes. One that is still
     /// in use is discovered again.
-    async fn recall(&self) {
+    async fn reread_lanes(&self) {
         for queue in self.queues.iter() {
-            if queue.priorities().len() > FEW {
+            if queue.priorities().len() > MAX_RETAINED_LANES {
                 match store::lanes(&self.link, &queue.name).await {
-                    Ok(lanes) => queue.recall(lanes),
+                    Ok(lanes) => queue.replace_lanes(lanes),
                     Err(error) => {
                         tracing::debug!(
                             queue = &*queue.name, %error,
@@ -106,7 +106,7 @@ impl Lanes {
 
     /// Completes when a notified queue had no jobs in the known lanes, at the earliest after the
     /// time that the last search took.
-    async fn missed(&self, last_took: Duration) {
+    async fn wait_for_missed(&self, last_took: Duration) {
         tokio::time::sleep(last_took).await;
         self.missed.notified().await;
     }

@@ -11,7 +11,7 @@ use crate::log_limit::{FEW, LogLimit};
 use crate::parts::queue::QueueState;
 use crate::store;
 
-static UNREADABLE: LogLimit = LogLimit::new(FEW);
+static UNREADABLE_LOG: LogLimit = LogLimit::new(FEW);
 
 /// A claim that was sent. Until its jobs are delivered it counts as one without an answer: if it
 /// ends early, they are given back.
@@ -38,7 +38,7 @@ impl<'a> PendingClaim<'a> {
         let token = Uuid::new_v4();
         Ok(Self {
             claimer,
-            worker: claimer.registration.living().await?,
+            worker: claimer.registration.alive_worker().await?,
             token,
             held: claimer.unanswered.hold(token),
             is_open: true,
@@ -46,7 +46,7 @@ impl<'a> PendingClaim<'a> {
     }
 
     /// Resumes a claim that was sent before and whose result is unknown.
-    pub(super) fn again(claimer: &'a Claimer, worker: &Arc<Identity>, token: &Arc<Uuid>) -> Self {
+    pub(super) fn resume(claimer: &'a Claimer, worker: &Arc<Identity>, token: &Arc<Uuid>) -> Self {
         Self {
             claimer,
             worker: Arc::clone(worker),
@@ -57,7 +57,7 @@ impl<'a> PendingClaim<'a> {
     }
 
     /// Releases the claim for a later search, without giving back its jobs.
-    pub(super) fn keep(mut self) -> (Arc<Identity>, Arc<Uuid>) {
+    pub(super) fn into_unanswered(mut self) -> (Arc<Identity>, Arc<Uuid>) {
         self.is_open = false;
         (Arc::clone(&self.worker), Arc::clone(&self.held))
     }
@@ -70,17 +70,17 @@ impl<'a> PendingClaim<'a> {
             .sqlstate()
             .is_some_and(|state| state.code() == "55000")
         {
-            self.claimer.registration.forget(self.worker.id);
+            self.claimer.registration.remove_dead(self.worker.id);
         }
     }
 
     /// Delivers the jobs of the claim.
-    pub(super) fn hand_out(mut self, queue: &Arc<QueueState>, claim: store::Claim) {
+    pub(super) fn deliver(mut self, queue: &Arc<QueueState>, claim: store::Claim) {
         self.is_open = false;
         let dispatcher = &self.claimer.dispatcher;
         dispatcher.deliver(queue, &self.worker, &self.held, claim.jobs);
         for (fence, id, error) in claim.unreadable {
-            if let Some(left_out) = UNREADABLE.admit_field(&queue.name) {
+            if let Some(left_out) = UNREADABLE_LOG.admit_field(&queue.name) {
                 tracing::error!(
                     queue = &*queue.name,
                     job = id.0,

@@ -12,20 +12,20 @@ use std::time::{Duration, Instant};
 
 use super::claimer::Claimer;
 use super::pending::PendingClaim;
-use super::read::Jobs;
+use super::read::ReadJobs;
 use crate::error::Error;
 use crate::job::JobId;
 use crate::log_limit::{FEW, LogLimit};
 use crate::parts::queue::{QueueState, Queues};
 use crate::store::reconnecting::ReconnectingClient;
-use crate::store::{self, Unread};
-use pauses::{LOOK, Pauses, Turn};
+use crate::store::{self, UnreadBatches};
+use pauses::{MIN_REST, Pauses, TurnResult};
 
 /// Approximate time that quarantined jobs have the process for themselves before other work
 /// continues.
-const TURN: Duration = Duration::from_secs(1);
+const TURN_LENGTH: Duration = Duration::from_secs(1);
 
-static ALONE: LogLimit = LogLimit::new(FEW);
+static ALONE_LOG: LogLimit = LogLimit::new(FEW);
 
 /// Runs the quarantined jobs of all queues.
 pub(crate) struct Quarantine {
@@ -58,13 +58,13 @@ impl Quarantine {
                         // A turn is short, so it must not begin with the same queue each time.
                         fastrand::shuffle(&mut ours);
                         let paused = Instant::now();
-                        let turn = self.isolate(&ours, patience.wait()).await;
+                        let turn = self.run_one_turn(&ours, patience.wait()).await;
                         patience.rest(turn, paused.elapsed())
                     }
                 }
                 Err(error) => {
                     tracing::debug!(%error, "quarantined jobs could not be searched for");
-                    LOOK
+                    MIN_REST
                 }
             };
             tokio::select! {
@@ -75,11 +75,11 @@ impl Quarantine {
     }
 
     /// Pauses claims and runs quarantined jobs for one turn.
-    async fn isolate(&self, queues: &[&Arc<QueueState>], wait: Duration) -> Turn {
+    async fn run_one_turn(&self, queues: &[&Arc<QueueState>], wait: Duration) -> TurnResult {
         let jobs = &self.claimer.dispatcher.in_hand;
         let alone = tokio::select! {
-            alone = self.claimer.gate.alone(jobs, wait) => alone,
-            () = self.claimer.stopping.cancelled() => return Turn::None,
+            alone = self.claimer.gate.close_until_idle(jobs, wait) => alone,
+            () = self.claimer.stopping.cancelled() => return TurnResult::None,
         };
         // The gate stays closed while this guard lives.
         let Some(_alone) = alone else {
@@ -88,27 +88,27 @@ impl Quarantine {
                 jobs = jobs.in_hand(),
                 "quarantined jobs wait: other jobs ran, or a claim had no answer, for too long"
             );
-            return Turn::None;
+            return TurnResult::None;
         };
-        let until = Instant::now() + TURN;
+        let until = Instant::now() + TURN_LENGTH;
         let mut had = HashSet::new();
         for queue in queues {
             while Instant::now() < until && !self.claimer.stopping.is_cancelled() {
-                let ids = self.next(queue).await;
+                let ids = self.run_next(queue).await;
                 if ids.is_empty() {
                     break;
                 }
                 if !ids.into_iter().all(|id| had.insert(id)) {
-                    return Turn::Repeated;
+                    return TurnResult::Repeated;
                 }
             }
         }
-        Turn::Had
+        TurnResult::Had
     }
 
     /// Runs the next quarantined job to its end, or the jobs that may run together; returns no ids
     /// if none wait.
-    async fn next(&self, queue: &Arc<QueueState>) -> Vec<JobId> {
+    async fn run_next(&self, queue: &Arc<QueueState>) -> Vec<JobId> {
         // No other claim is in flight, so no other job is delivered at the same time, and the
         // connection of the claims is free.
         let jobs = &self.claimer.dispatcher.in_hand;
@@ -131,7 +131,7 @@ impl Quarantine {
         let most = queue.consumer.quarantine_batch();
         for together in [most, 1] {
             let sent = PendingClaim::new(&self.claimer).await?;
-            let taken = match self.ask(queue, &sent, together).await {
+            let taken = match self.send_claim(queue, &sent, together).await {
                 Ok(taken) => taken,
                 Err(error) => {
                     sent.failed(&error);
@@ -139,14 +139,14 @@ impl Quarantine {
                 }
             };
             let read = match taken {
-                0 => Jobs::default(),
+                0 => ReadJobs::default(),
                 // If they cannot be read, they are given back when the claim is dropped.
-                _ => self.claimer.read(&sent, &Unread::default()).await?,
+                _ => self.claimer.read(&sent, &UnreadBatches::default()).await?,
             };
             let mut claim = store::read_claim(&read.rows, &queue.name, sent.token)?;
             claim.unreadable.extend(read.unreadable);
             for (_, job) in &claim.jobs {
-                if let Some(left_out) = ALONE.admit_field(&job.name) {
+                if let Some(left_out) = ALONE_LOG.admit_field(&job.name) {
                     tracing::info!(
                         job = job.id.0,
                         name = &*job.name,
@@ -158,7 +158,7 @@ impl Quarantine {
                 }
             }
             let ids: Vec<JobId> = claim.ids().collect();
-            sent.hand_out(queue, claim);
+            sent.deliver(queue, claim);
             if !ids.is_empty() || most == 1 {
                 return Ok(ids);
             }
@@ -166,7 +166,7 @@ impl Quarantine {
         Ok(Vec::new())
     }
 
-    async fn ask(
+    async fn send_claim(
         &self,
         queue: &QueueState,
         sent: &PendingClaim<'_>,

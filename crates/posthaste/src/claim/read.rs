@@ -5,22 +5,22 @@ use tokio_postgres::Row;
 
 use super::claimer::Claimer;
 use super::pending::PendingClaim;
-use super::unreadable::{CLOSING_IN, is_of_the_data};
+use super::unreadable::{SHRINK_FACTOR, is_of_the_data};
 use crate::error::Error;
 use crate::job::JobId;
-use crate::store::{self, Fence, Unread};
+use crate::store::{self, Fence, UnreadBatches};
 
 /// The jobs of a claim.
 #[derive(Default)]
-pub(super) struct Jobs {
+pub(super) struct ReadJobs {
     pub(super) rows: Vec<Row>,
     /// Jobs that the server cannot send, with the reason.
     pub(super) unreadable: Vec<(Fence, JobId, String)>,
 }
 
-impl Jobs {
+impl ReadJobs {
     /// Jobs that were all read.
-    pub(super) fn of(rows: Vec<Row>) -> Self {
+    pub(super) fn complete(rows: Vec<Row>) -> Self {
         Self {
             rows,
             unreadable: Vec::new(),
@@ -38,37 +38,37 @@ impl Claimer {
     pub(super) async fn read(
         &self,
         sent: &PendingClaim<'_>,
-        unread: &Unread,
-    ) -> Result<Jobs, Error> {
-        match self.read_those(sent, unread, None).await {
+        unread: &UnreadBatches,
+    ) -> Result<ReadJobs, Error> {
+        match self.read_jobs(sent, unread, None).await {
             Err(error) if is_of_the_data(&error) => self.read_parts(sent, unread).await,
-            whole => whole.map(Jobs::of),
+            whole => whole.map(ReadJobs::complete),
         }
     }
 
-    async fn read_parts(&self, sent: &PendingClaim<'_>, unread: &Unread) -> Result<Jobs, Error> {
+    async fn read_parts(&self, sent: &PendingClaim<'_>, unread: &UnreadBatches) -> Result<ReadJobs, Error> {
         let (worker, token) = (sent.worker.id, sent.token);
         let whole = store::claimed_ids(&self.link, worker, token, unread).await?;
-        let mut jobs = Jobs::default();
-        let mut parts: Vec<&[(Fence, JobId)]> = pieces(&whole).collect();
+        let mut jobs = ReadJobs::default();
+        let mut parts: Vec<&[(Fence, JobId)]> = split_in_reverse(&whole).collect();
         while let Some(part) = parts.pop() {
             let ids: Vec<i64> = part.iter().map(|(_, id)| id.0).collect();
-            match (self.read_those(sent, unread, Some(&ids)).await, part) {
+            match (self.read_jobs(sent, unread, Some(&ids)).await, part) {
                 (Ok(rows), _) => jobs.rows.extend(rows),
                 (Err(error), _) if !is_of_the_data(&error) => return Err(error),
                 (Err(error), [(fence, id)]) => {
                     jobs.unreadable.push((*fence, *id, error.to_string()));
                 }
-                (Err(_), part) => parts.extend(pieces(part)),
+                (Err(_), part) => parts.extend(split_in_reverse(part)),
             }
         }
         Ok(jobs)
     }
 
-    async fn read_those(
+    async fn read_jobs(
         &self,
         sent: &PendingClaim<'_>,
-        unread: &Unread,
+        unread: &UnreadBatches,
         ids: Option<&[i64]>,
     ) -> Result<Vec<Row>, Error> {
         store::claimed_jobs(&self.link, sent.worker.id, sent.token, unread, ids).await
@@ -76,25 +76,25 @@ impl Claimer {
 }
 
 /// Splits a part into smaller ones, in reverse order.
-fn pieces<T>(part: &[T]) -> impl Iterator<Item = &[T]> {
-    part.chunks(part.len().div_ceil(CLOSING_IN).max(1)).rev()
+fn split_in_reverse<T>(part: &[T]) -> impl Iterator<Item = &[T]> {
+    part.chunks(part.len().div_ceil(SHRINK_FACTOR).max(1)).rev()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{CLOSING_IN, pieces};
+    use super::{SHRINK_FACTOR, split_in_reverse};
 
     #[test]
     fn reads_parts_in_claim_order_down_to_single_jobs() {
         let whole: Vec<usize> = (0..5_000).collect();
-        let mut parts: Vec<&[usize]> = pieces(&whole).collect();
-        assert!(parts.len() <= CLOSING_IN);
+        let mut parts: Vec<&[usize]> = split_in_reverse(&whole).collect();
+        assert!(parts.len() <= SHRINK_FACTOR);
         let (mut met, mut reads) = (Vec::new(), 0);
         while let Some(part) = parts.pop() {
             reads += 1;
             match part {
                 [one] => met.push(*one),
-                part if part.contains(&4_321) => parts.extend(pieces(part)),
+                part if part.contains(&4_321) => parts.extend(split_in_reverse(part)),
                 part => met.extend(part),
             }
         }

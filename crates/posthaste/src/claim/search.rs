@@ -7,14 +7,14 @@ use parking_lot::MutexGuard;
 use uuid::Uuid;
 
 use super::pending::PendingClaim;
-use super::{AnsweredClaim, ClaimResult, Claimer, Fetcher};
+use super::{AnsweredClaim, ClaimResult, Claimer, QueueClaimer};
 use crate::error::Error;
 use crate::identity::Identity;
-use crate::parts::gate::Passed;
+use crate::parts::gate::GatePass;
 use crate::store;
 
 /// The most searches without an answer before the claim is given back.
-const ASKED: u32 = 5;
+const MAX_SEARCHES: u32 = 5;
 
 /// A claim without an answer.
 pub(super) struct UnansweredClaim {
@@ -27,31 +27,31 @@ pub(super) struct UnansweredClaim {
 
 impl UnansweredClaim {
     fn resume<'a>(&self, claimer: &'a Claimer) -> PendingClaim<'a> {
-        PendingClaim::again(claimer, &self.worker, &self.token)
+        PendingClaim::resume(claimer, &self.worker, &self.token)
     }
 }
 
-impl Fetcher {
+impl QueueClaimer {
     /// Handles a failed claim, which may have committed.
     pub(super) fn claim_failed(&self, sent: PendingClaim<'_>, priorities: Vec<i32>, error: &Error) {
         let is_ordered = self.queue.consumer.is_ordered();
         if !is_ordered || !error.is_connection() || !error.leaves_in_doubt() {
             return sent.failed(error);
         }
-        self.look_for(sent, priorities);
+        self.remember_lost(sent, priorities);
     }
 
     /// Handles a committed claim whose jobs could not be read.
     pub(super) fn claim_unread(&self, sent: PendingClaim<'_>, priorities: Vec<i32>) {
         if self.queue.consumer.is_ordered() {
-            self.look_for(sent, priorities);
+            self.remember_lost(sent, priorities);
         }
         // The claim of any other consumer is given back when it is dropped.
     }
 
-    fn look_for(&self, sent: PendingClaim<'_>, priorities: Vec<i32>) {
-        let (worker, token) = sent.keep();
-        *self.lost() = Some(UnansweredClaim {
+    fn remember_lost(&self, sent: PendingClaim<'_>, priorities: Vec<i32>) {
+        let (worker, token) = sent.into_unanswered();
+        *self.lost_claim() = Some(UnansweredClaim {
             worker,
             token,
             priorities,
@@ -63,9 +63,9 @@ impl Fetcher {
     pub(super) async fn find_or_claim<'a>(
         &'a self,
         room: usize,
-        passed: Passed<'a>,
+        passed: GatePass<'a>,
     ) -> Result<ClaimResult, Error> {
-        match self.find().await? {
+        match self.find_lost().await? {
             None => self.claim(room, passed).await,
             Some(found) => Ok(found),
         }
@@ -74,8 +74,8 @@ impl Fetcher {
     /// Delivers the jobs of the lost claim; `None` if no claim was lost, or it has taken nothing
     /// yet. Without an answer the search is repeated later; after any other error its jobs are
     /// given back.
-    async fn find(&self) -> Result<Option<ClaimResult>, Error> {
-        let Some(mut lost) = self.lost().take() else {
+    async fn find_lost(&self) -> Result<Option<ClaimResult>, Error> {
+        let Some(mut lost) = self.lost_claim().take() else {
             return Ok(None);
         };
         let sent = lost.resume(&self.claimer);
@@ -104,9 +104,9 @@ impl Fetcher {
             }
             Err(error) => {
                 lost.asked += u32::from(error.leaves_in_doubt());
-                if error.is_connection() && lost.asked < ASKED {
-                    sent.keep();
-                    *self.lost() = Some(lost);
+                if error.is_connection() && lost.asked < MAX_SEARCHES {
+                    sent.into_unanswered();
+                    *self.lost_claim() = Some(lost);
                 }
                 Err(error)
             }
@@ -115,13 +115,13 @@ impl Fetcher {
 
     /// Gives back a lost claim, because this process claims no more.
     pub(super) fn give_back_lost(&self) {
-        if let Some(lost) = self.lost().take() {
+        if let Some(lost) = self.lost_claim().take() {
             drop(lost.resume(&self.claimer));
         }
     }
 
     /// The claim to be searched for before the next one is made.
-    fn lost(&self) -> MutexGuard<'_, Option<UnansweredClaim>> {
+    fn lost_claim(&self) -> MutexGuard<'_, Option<UnansweredClaim>> {
         self.lost.lock()
     }
 }

@@ -9,38 +9,38 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::parts::doubted::Doubted;
+use crate::parts::doubted::DoubtedWorkers;
 use crate::store;
 use crate::store::reconnecting::ReconnectingClient;
 
 /// Time for which a claim without an answer may still commit on the server.
-const UNCERTAIN_FOR: Duration = Duration::from_secs(120);
+const MAX_COMMIT_DELAY: Duration = Duration::from_secs(120);
 
 /// Claims, by token, that may be open without a worker that runs their jobs.
 #[derive(Default)]
 pub(crate) struct Unanswered {
-    claims: Mutex<HashMap<Uuid, Uncertain>>,
-    held: Mutex<Held>,
-    pub(crate) doubted: Arc<Doubted>,
+    claims: Mutex<HashMap<Uuid, UncertainClaim>>,
+    held: Mutex<HeldClaims>,
+    pub(crate) doubted: Arc<DoubtedWorkers>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Uncertain {
+struct UncertainClaim {
     worker: i64,
     since: Instant,
     /// Whether it was found in the database, so that it will not commit later.
     is_found: bool,
 }
 
-impl Uncertain {
-    fn is_over(&self) -> bool {
-        self.is_found || self.since.elapsed() > UNCERTAIN_FOR
+impl UncertainClaim {
+    fn may_no_longer_commit(&self) -> bool {
+        self.is_found || self.since.elapsed() > MAX_COMMIT_DELAY
     }
 }
 
 /// Claims with references in this process.
 #[derive(Default)]
-struct Held {
+struct HeldClaims {
     tokens: Vec<Weak<Uuid>>,
     /// The number of tokens at which dropped ones are removed.
     remove_at: usize,
@@ -49,7 +49,7 @@ struct Held {
 impl Unanswered {
     /// Records a claim to be given back.
     pub(super) fn add(&self, worker: i64, token: Uuid) {
-        let uncertain = Uncertain {
+        let uncertain = UncertainClaim {
             worker,
             since: Instant::now(),
             is_found: false,
@@ -80,7 +80,7 @@ impl Unanswered {
         self.claims().is_empty() && self.doubted.is_empty()
     }
 
-    fn claims(&self) -> MutexGuard<'_, HashMap<Uuid, Uncertain>> {
+    fn claims(&self) -> MutexGuard<'_, HashMap<Uuid, UncertainClaim>> {
         self.claims.lock()
     }
 
@@ -90,7 +90,7 @@ impl Unanswered {
         for worker in self.doubted.take() {
             match store::open_tokens(link, worker).await {
                 Ok(tokens) => {
-                    let found = Uncertain {
+                    let found = UncertainClaim {
                         worker,
                         since: Instant::now(),
                         is_found: true,
@@ -115,7 +115,7 @@ impl Unanswered {
                 continue;
             }
             match store::return_claim(link, one.worker, token).await {
-                Ok(0) if one.is_over() => {
+                Ok(0) if one.may_no_longer_commit() => {
                     self.claims().remove(&token);
                 }
                 Ok(0) => {}

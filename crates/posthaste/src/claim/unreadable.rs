@@ -3,7 +3,7 @@
 
 use uuid::Uuid;
 
-use super::{AGAIN, Fetcher, LARGEST_CLAIM};
+use super::{RETRY_BACKOFF, QueueClaimer, MAX_CLAIM_JOBS};
 use crate::error::Error;
 use crate::log_limit::{FEW, LogLimit};
 use crate::store;
@@ -11,54 +11,54 @@ use crate::store;
 /// Factor by which claims shrink around a job that cannot be read. It is large because a failure is
 /// expensive: the server may print a gigabyte before it fails; claims that succeed cost next to
 /// nothing.
-pub(super) const CLOSING_IN: usize = 64;
+pub(super) const SHRINK_FACTOR: usize = 64;
 
 /// The search for a job that cannot be read: it is among the next `within` jobs, so a part of them
 /// is claimed.
 #[derive(Default)]
-pub(super) struct Unreadable {
+pub(super) struct UnreadableSearch {
     within: Option<usize>,
 }
 
-static ENDED: LogLimit = LogLimit::new(FEW);
+static ENDED_LOG: LogLimit = LogLimit::new(FEW);
 
-impl Unreadable {
+impl UnreadableSearch {
     pub(super) fn limit(&self) -> usize {
         self.within
-            .map_or(LARGEST_CLAIM, |within| (within / CLOSING_IN).max(1))
+            .map_or(MAX_CLAIM_JOBS, |within| (within / SHRINK_FACTOR).max(1))
     }
 
-    pub(super) fn passed(&mut self, jobs: usize) {
+    pub(super) fn record_success(&mut self, jobs: usize) {
         self.within = self
             .within
             .map(|within| within.saturating_sub(jobs))
             .filter(|within| *within > 0);
     }
 
-    pub(super) fn failed(&mut self, asked: usize) {
+    pub(super) fn record_failure(&mut self, asked: usize) {
         self.within = Some(self.within.unwrap_or(asked).min(asked));
     }
 }
 
-impl Fetcher {
+impl QueueClaimer {
     /// Handles a failed claim: ends the unreadable job that caused it, or waits. Returns whether it
     /// ended one.
-    pub(super) async fn recover(
+    pub(super) async fn end_unreadable_or_wait(
         &self,
         error: &Error,
         asked: usize,
         failures: u32,
-        unreadable: &mut Unreadable,
+        unreadable: &mut UnreadableSearch,
     ) -> bool {
         if failures.is_power_of_two() {
             tracing::warn!(queue = &*self.queue.name, failures, %error, "a claim failed");
         }
-        if is_of_the_data(error) {
+        if is_caused_by_data(error) {
             // A job that cannot be read makes the claim fail that contains it. Smaller claims
             // isolate it; then it is ended, and no other job is affected.
-            unreadable.failed(asked);
+            unreadable.record_failure(asked);
             if asked == 1 {
-                *unreadable = Unreadable::default();
+                *unreadable = UnreadableSearch::default();
                 if self.dead_letter_next(error).await {
                     return true;
                 }
@@ -69,7 +69,7 @@ impl Fetcher {
                 return false;
             }
         }
-        let wait = AGAIN.after(failures, fastrand::f64());
+        let wait = RETRY_BACKOFF.after(failures, fastrand::f64());
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
             () = self.claimer.stopping.cancelled() => {}
@@ -99,7 +99,7 @@ impl Fetcher {
         {
             Ok(0) => false,
             Ok(jobs) => {
-                if let Some(left_out) = ENDED.admit_field(&self.queue.name) {
+                if let Some(left_out) = ENDED_LOG.admit_field(&self.queue.name) {
                     tracing::error!(
                         queue = &*self.queue.name,
                         jobs,
@@ -123,7 +123,7 @@ impl Fetcher {
 
 /// Whether a claim failed because of the contents of its jobs, not because of the connection, a
 /// lock, a restart, a missing privilege or a full disk.
-pub(super) fn is_of_the_data(error: &Error) -> bool {
+pub(super) fn is_caused_by_data(error: &Error) -> bool {
     match error.sqlstate().map(|state| state.code()) {
         Some("53200") => true, // out of memory: the text of one job may be what did not fit
         Some(code) => {
@@ -138,22 +138,22 @@ pub(super) fn is_of_the_data(error: &Error) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{LARGEST_CLAIM, Unreadable};
+    use super::{MAX_CLAIM_JOBS, UnreadableSearch};
 
     /// Returns how many claims fail and how many succeed until the job at this place is isolated.
     fn closing_in(place: usize) -> (usize, usize) {
-        let mut unreadable = Unreadable::default();
+        let mut unreadable = UnreadableSearch::default();
         let (mut before, mut failed, mut passed) = (place, 0, 0);
         loop {
             let asked = unreadable.limit();
             if asked <= before {
                 before -= asked;
                 passed += 1;
-                unreadable.passed(asked);
+                unreadable.record_success(asked);
                 continue;
             }
             failed += 1;
-            unreadable.failed(asked);
+            unreadable.record_failure(asked);
             if asked == 1 {
                 return (failed, passed);
             }
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn unreadable_jobs_are_isolated_in_few_claims() {
-        for place in 0..LARGEST_CLAIM {
+        for place in 0..MAX_CLAIM_JOBS {
             let (failed, passed) = closing_in(place);
             assert!(
                 failed <= 3 && passed <= 400,

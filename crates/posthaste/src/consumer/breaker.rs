@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use crate::retry::Backoff;
 
 /// The delay between two attempts; a recovered receiver is noticed within the longest one.
-const WAIT: Backoff = Backoff {
+const RETRY_BACKOFF: Backoff = Backoff {
     base: Duration::from_millis(50),
     cap: Duration::from_secs(1),
 };
@@ -33,7 +33,7 @@ impl Breaker {
     /// Opens the breaker because the receiver accepted nothing. `jitter`, between 0 and 1, keeps
     /// workers from retrying at the same moment.
     pub fn failed(&mut self, now: Instant, jitter: f64) {
-        self.state = State::Open(now + WAIT.after(self.failures, jitter));
+        self.state = State::Open(now + RETRY_BACKOFF.after(self.failures, jitter));
         self.failures = self.failures.saturating_add(1);
     }
 
@@ -100,7 +100,7 @@ impl Breaker {
 
 #[cfg(test)]
 mod tests {
-    use super::{Breaker, WAIT};
+    use super::{Breaker, RETRY_BACKOFF};
     use std::time::{Duration, Instant};
 
     fn wait(breaker: &mut Breaker, jitter: f64) -> Duration {
@@ -116,7 +116,7 @@ mod tests {
             .map(|_| wait(&mut breaker, 1.0).as_millis())
             .collect();
         assert_eq!(waits, [50, 100, 200, 400, 800, 1000]);
-        assert_eq!(wait(&mut breaker, 0.0), WAIT.cap / 2);
+        assert_eq!(wait(&mut breaker, 0.0), RETRY_BACKOFF.cap / 2);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::identity::Identity;
 use crate::job::{Job, JobId, Outcome};
 use crate::log_limit::{FEW, LogLimit};
 use crate::metrics::RunTiming;
-use crate::retry::{Backoff, Disposition, RunResult, disposition};
+use crate::retry::{Backoff, Disposition, RunResult, disposition_of_run};
 use crate::store::Fence;
 
 /// A claimed batch whose jobs are in this process.
@@ -108,7 +108,7 @@ impl Ticket {
         if !self.batch.worker.tenure.is_over() {
             return Some(self);
         }
-        if let Some(left_out) = STALE.admit(&self.job.queue) {
+        if let Some(left_out) = STALE_LOG.admit(&self.job.queue) {
             tracing::warn!(
                 job = self.job.id.0,
                 jobs = left_out + 1,
@@ -159,10 +159,10 @@ impl Ticket {
     fn send(&mut self, result: RunResult) {
         if let Some(settled) = self.settled.take() {
             let backoff = self.backoff.as_ref().unwrap_or(&self.batch.backoff);
-            let disposition = disposition(&self.job, &result, backoff, fastrand::f64());
+            let disposition = disposition_of_run(&self.job, &result, backoff, fastrand::f64());
             let is_said_completed = matches!(result, RunResult::CompletedInTransaction);
             if !is_said_completed {
-                log(&self.job, &result, &disposition, self.may_be_completed);
+                log_outcome(&self.job, &result, &disposition, self.may_be_completed);
             }
             // The receiver ends only with the engine, and then the job is rescued.
             let _ = settled.send(Settled {
@@ -188,18 +188,18 @@ impl Settled {
     pub(crate) fn log_if_rolled_back(&self) {
         if let (true, Some(job)) = (self.is_said_completed, &self.job) {
             let result = RunResult::CompletedInTransaction;
-            log(job, &result, &self.disposition, false);
+            log_outcome(job, &result, &self.disposition, false);
         }
     }
 }
 
-static STALE: LogLimit = LogLimit::new(1);
-static FAILED: LogLimit = LogLimit::new(FEW);
-static DEAD: LogLimit = LogLimit::new(FEW);
-static ENDED: LogLimit = LogLimit::new(FEW);
+static STALE_LOG: LogLimit = LogLimit::new(1);
+static FAILED_LOG: LogLimit = LogLimit::new(FEW);
+static DEAD_LOG: LogLimit = LogLimit::new(FEW);
+static ENDED_LOG: LogLimit = LogLimit::new(FEW);
 
 /// Logs the outcome of a run in one line, limited per name. It never logs an argument.
-fn log(job: &Job, result: &RunResult, disposition: &Disposition, may_be_completed: bool) {
+fn log_outcome(job: &Job, result: &RunResult, disposition: &Disposition, may_be_completed: bool) {
     macro_rules! line {
         ($level:ident, $($fields:tt)+) => {
             tracing::$level!(
@@ -226,7 +226,7 @@ fn log(job: &Job, result: &RunResult, disposition: &Disposition, may_be_complete
             if may_be_completed =>
         {
             let error = loggable(error);
-            if let Some(left_out) = FAILED.admit_field(&job.name) {
+            if let Some(left_out) = FAILED_LOG.admit_field(&job.name) {
                 line!(
                     warn,
                     left_out,
@@ -239,7 +239,7 @@ fn log(job: &Job, result: &RunResult, disposition: &Disposition, may_be_complete
             let error = error.as_deref().map(loggable);
             if *attempt <= job.attempts_counted() {
                 line!(debug, error, "a job is rescheduled; no attempt is counted");
-            } else if let Some(left_out) = FAILED.admit_field(&job.name) {
+            } else if let Some(left_out) = FAILED_LOG.admit_field(&job.name) {
                 line!(
                     warn,
                     left_out,
@@ -252,12 +252,12 @@ fn log(job: &Job, result: &RunResult, disposition: &Disposition, may_be_complete
             let error = loggable(error);
             match *state {
                 "dead" => {
-                    if let Some(left_out) = DEAD.admit_field(&job.name) {
+                    if let Some(left_out) = DEAD_LOG.admit_field(&job.name) {
                         line!(error, left_out, error, "a job is dead: no attempt is left");
                     }
                 }
                 "discarded" => {
-                    if let Some(left_out) = ENDED.admit_field(&job.name) {
+                    if let Some(left_out) = ENDED_LOG.admit_field(&job.name) {
                         line!(warn, left_out, error, "a job was discarded");
                     }
                 }

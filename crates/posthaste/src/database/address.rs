@@ -15,13 +15,13 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Time after which unacknowledged data ends its connection: no longer than the engine waits for
 /// any answer.
-const UNACKNOWLEDGED: Duration = Duration::from_secs(30);
+const UNACKNOWLEDGED_TIMEOUT: Duration = Duration::from_secs(30);
 /// Silence after which a connection is probed, the time between two probes, and their number; then
 /// the connection ends. The driver's default of two hours would leave sessions of vanished servers
 /// open.
-const SILENT: Duration = Duration::from_secs(30);
-const PROBED: Duration = Duration::from_secs(10);
-const PROBES: u32 = 3;
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
+const KEEPALIVE_PROBES: u32 = 3;
 
 #[cfg(feature = "rustls")]
 pub(super) type Tls = tokio_postgres_rustls::MakeRustlsConnect;
@@ -46,7 +46,7 @@ impl Address {
         if config.get_application_name().is_none() {
             config.application_name("posthaste");
         }
-        notice_silence(&mut config);
+        set_keepalives(&mut config);
         // As in libpq: a local socket is not encrypted, whatever the mode.
         if is_local(&config) {
             config.ssl_mode(SslMode::Disable);
@@ -72,18 +72,18 @@ impl Address {
 
 /// Sets the timeouts by which a vanished server is noticed, where the settings have none. An idle
 /// time of two hours is the driver's default and counts as not set.
-fn notice_silence(config: &mut Config) {
+fn set_keepalives(config: &mut Config) {
     if config.get_tcp_user_timeout().is_none() {
-        config.tcp_user_timeout(UNACKNOWLEDGED);
+        config.tcp_user_timeout(UNACKNOWLEDGED_TIMEOUT);
     }
     if config.get_keepalives_idle() == Config::new().get_keepalives_idle() {
-        config.keepalives_idle(SILENT);
+        config.keepalives_idle(KEEPALIVE_IDLE);
     }
     if config.get_keepalives_interval().is_none() {
-        config.keepalives_interval(PROBED);
+        config.keepalives_interval(KEEPALIVE_INTERVAL);
     }
     if config.get_keepalives_retries().is_none() {
-        config.keepalives_retries(PROBES);
+        config.keepalives_retries(KEEPALIVE_PROBES);
     }
 }
 

@@ -77,10 +77,10 @@ impl Database {
 )]
 impl Address {
     async fn replication(&self, server: usize) -> Result<Option<Replication>, Error> {
-        let Some(place) = Place::new(&self.config, server) else {
+        let Some(place) = ServerPlace::new(&self.config, server) else {
             return Ok(None);
         };
-        let login = login(&self.config).map_err(ErrorKind::Config)?;
+        let login = replication_login(&self.config).map_err(ErrorKind::Config)?;
         let limit = self.config.get_connect_timeout().copied();
         let connected = tokio::time::timeout(
             limit.unwrap_or(Duration::from_secs(10)),
@@ -88,15 +88,15 @@ impl Address {
         );
         let connected = connected.await.map_err(|_| {
             let error = io::Error::new(io::ErrorKind::TimedOut, "connection timed out");
-            ErrorKind::Connect(Chain::of(error))
+            ErrorKind::Connect(ErrorCause::from_error(error))
         })?;
-        let stream = connected.map_err(|error| ErrorKind::Connect(Chain::of(error)))?;
+        let stream = connected.map_err(|error| ErrorKind::Connect(ErrorCause::from_error(error)))?;
         Ok(Some(Replication { stream, login }))
     }
 }
 
 #[cfg(any(feature = "sqlx", feature = "rustls"))]
-fn login(config: &Config) -> Result<ReplicationLogin, String> {
+fn replication_login(config: &Config) -> Result<ReplicationLogin, String> {
     if config.get_channel_binding() == ChannelBinding::Require {
         return Err("channel_binding=require is not supported for a replication connection".into());
     }
@@ -112,7 +112,7 @@ fn login(config: &Config) -> Result<ReplicationLogin, String> {
 
 /// A server of the settings.
 #[cfg(any(feature = "sqlx", feature = "rustls"))]
-struct Place {
+struct ServerPlace {
     host: Host,
     /// The address to connect to instead of resolving the host's name.
     address: Option<std::net::IpAddr>,
@@ -120,7 +120,7 @@ struct Place {
 }
 
 #[cfg(any(feature = "sqlx", feature = "rustls"))]
-impl Place {
+impl ServerPlace {
     fn new(config: &Config, server: usize) -> Option<Self> {
         let address = config.get_hostaddrs().get(server).copied();
         let named = config.get_hosts().get(server).cloned();
@@ -161,12 +161,12 @@ impl Place {
         T::Stream: Send + 'static,
     {
         /// The SSLRequest message: its length, and a code instead of a version.
-        const REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
+        const SSL_REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
         let may_encrypt = cfg!(feature = "rustls") || mode == SslMode::Require;
         if mode == SslMode::Disable || !may_encrypt {
             return Ok(Box::new(stream));
         }
-        stream.write_all(&REQUEST).await?;
+        stream.write_all(&SSL_REQUEST).await?;
         let mut answer = [0];
         stream.read_exact(&mut answer).await?;
         match (answer, mode) {
@@ -191,14 +191,14 @@ impl Place {
 
 #[cfg(all(test, feature = "rustls"))]
 mod tests {
-    use super::{Place, login};
+    use super::{ServerPlace, replication_login};
 
     #[test]
     fn servers_keep_the_order_of_the_url() {
         let config = "postgres://app@a.example:1,b.example:2/app"
             .parse()
             .unwrap();
-        let place = |server| Place::new(&config, server).map(|place| (place.host, place.port));
+        let place = |server| ServerPlace::new(&config, server).map(|place| (place.host, place.port));
         let host = |name: &str| tokio_postgres::config::Host::Tcp(name.into());
         assert_eq!(place(0), Some((host("a.example"), 1)));
         assert_eq!(place(1), Some((host("b.example"), 2)));
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn database_name_defaults_to_the_user() {
-        let login = |url: &str| login(&url.parse().unwrap()).map(|login| login.database);
+        let login = |url: &str| replication_login(&url.parse().unwrap()).map(|login| login.database);
         assert_eq!(login("postgres://app@h"), Ok("app".into()));
         assert_eq!(login("postgres://app@h/other"), Ok("other".into()));
         assert!(login("postgres://app@h?channel_binding=require").is_err());

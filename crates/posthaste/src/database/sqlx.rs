@@ -13,7 +13,7 @@ use super::{Database, Source};
 
 impl From<&PgPool> for Database {
     fn from(pool: &PgPool) -> Self {
-        of(&pool.connect_options(), cfg!(feature = "rustls"))
+        database_from_options(&pool.connect_options(), cfg!(feature = "rustls"))
     }
 }
 
@@ -23,15 +23,15 @@ impl From<PgPool> for Database {
     }
 }
 
-fn of(options: &PgConnectOptions, speaks_tls: bool) -> Database {
-    let source = match read(options, speaks_tls) {
+fn database_from_options(options: &PgConnectOptions, speaks_tls: bool) -> Database {
+    let source = match read_address(options, speaks_tls) {
         Ok(address) => Source::Address(Box::new(address)),
         Err(reason) => Source::Refused(reason),
     };
     source.into()
 }
 
-fn read(options: &PgConnectOptions, speaks_tls: bool) -> Result<Address, String> {
+fn read_address(options: &PgConnectOptions, speaks_tls: bool) -> Result<Address, String> {
     let mut config = Config::new();
     match options.get_socket() {
         Some(folder) => {
@@ -50,7 +50,7 @@ fn read(options: &PgConnectOptions, speaks_tls: bool) -> Result<Address, String>
     config
         .port(options.get_port())
         .user(options.get_username())
-        .ssl_mode(mode(options.get_ssl_mode()));
+        .ssl_mode(driver_ssl_mode(options.get_ssl_mode()));
     if let Some(database) = options.get_database() {
         config.dbname(database);
     }
@@ -60,7 +60,7 @@ fn read(options: &PgConnectOptions, speaks_tls: bool) -> Result<Address, String>
     if let Some(options) = options.get_options() {
         config.options(options);
     }
-    let rest = Rest::new(options);
+    let rest = UrlOptions::new(options);
     if let Some(password) = &rest.password {
         config.password(password);
     }
@@ -68,20 +68,20 @@ fn read(options: &PgConnectOptions, speaks_tls: bool) -> Result<Address, String>
         return Err(format!(
             "the sqlx pool requires TLS (its ssl mode is {}), but posthaste was built without it: \
              enable the feature `rustls` of posthaste",
-            name(options.get_ssl_mode())
+            ssl_mode_name(options.get_ssl_mode())
         ));
     }
     // TLS does not apply to a local socket.
     let tls = match is_local {
-        true => tls(&mut config, Rest::default(), PgSslMode::Disable),
-        false => tls(&mut config, rest, options.get_ssl_mode()),
+        true => tls_connector(&mut config, UrlOptions::default(), PgSslMode::Disable),
+        false => tls_connector(&mut config, rest, options.get_ssl_mode()),
     }?;
     Ok(Address::new(config, tls))
 }
 
 /// The options that sqlx exposes only in its URL.
 #[derive(Default)]
-struct Rest {
+struct UrlOptions {
     password: Option<String>,
     #[cfg(feature = "rustls")]
     authorities: Option<Pem>,
@@ -91,7 +91,7 @@ struct Rest {
     key: Option<Pem>,
 }
 
-impl Rest {
+impl UrlOptions {
     fn new(options: &PgConnectOptions) -> Self {
         // Values that were read above are replaced, because an `@` or a colon in them would make an
         // invalid URL.
@@ -120,7 +120,7 @@ impl Rest {
 }
 
 #[cfg(feature = "rustls")]
-fn tls(config: &mut Config, rest: Rest, mode: PgSslMode) -> Result<Tls, String> {
+fn tls_connector(config: &mut Config, rest: UrlOptions, mode: PgSslMode) -> Result<Tls, String> {
     let mut trust = Trust {
         verify: match mode {
             PgSslMode::VerifyFull => Verify::Full,
@@ -134,17 +134,17 @@ fn tls(config: &mut Config, rest: Rest, mode: PgSslMode) -> Result<Tls, String> 
     if rest.authorities.is_some() {
         trust.add_roots(rest.authorities);
     }
-    trust.demand(config);
+    trust.require_tls(config);
     tls::connector(&trust)
 }
 
 #[cfg(not(feature = "rustls"))]
-fn tls(_: &mut Config, _: Rest, _: PgSslMode) -> Result<Tls, String> {
+fn tls_connector(_: &mut Config, _: UrlOptions, _: PgSslMode) -> Result<Tls, String> {
     Ok(tokio_postgres::NoTls)
 }
 
 /// Converts the mode for the driver, which does not verify certificates: the TLS connector does.
-fn mode(mode: PgSslMode) -> SslMode {
+fn driver_ssl_mode(mode: PgSslMode) -> SslMode {
     match mode {
         PgSslMode::Disable => SslMode::Disable,
         PgSslMode::Allow | PgSslMode::Prefer => SslMode::Prefer,
@@ -152,7 +152,7 @@ fn mode(mode: PgSslMode) -> SslMode {
     }
 }
 
-fn name(mode: PgSslMode) -> &'static str {
+fn ssl_mode_name(mode: PgSslMode) -> &'static str {
     match mode {
         PgSslMode::Disable => "disable",
         PgSslMode::Allow => "allow",
@@ -169,14 +169,14 @@ mod tests {
     use crate::{Outcome, Worker};
 
     fn refusal(url: &str) -> Option<String> {
-        read(&url.parse().expect("options"), false).err()
+        read_address(&url.parse().expect("options"), false).err()
     }
 
     #[tokio::test]
     async fn rejects_tls_pools_without_the_tls_feature() {
         for mode in ["require", "verify-ca", "verify-full"] {
             let url = format!("postgres://ann:geheim@127.0.0.1:1/app?sslmode={mode}");
-            let database = of(&url.parse().expect("options"), false);
+            let database = database_from_options(&url.parse().expect("options"), false);
             let worker = Worker::builder(database)
                 .queue("default", 1)
                 .handler("x", async |_, _| Ok(Outcome::Done));
@@ -213,7 +213,7 @@ mod tests {
             .application_name("shop & co")
             .options([("search_path", "a b"), ("geqo", "off")])
             .ssl_mode(PgSslMode::Disable);
-        let config = read(&options, true).expect("an address").config;
+        let config = read_address(&options, true).expect("an address").config;
         let mut expected = Config::new();
         expected
             .host("::1")

@@ -6,7 +6,7 @@ use percent_encoding::percent_decode_str;
 use super::tls::{Pem, Trust, Verify};
 
 /// Parameters of libpq that neither the driver nor this library reads. Their names are not secret.
-const FOREIGN: [&str; 10] = [
+const IGNORED_PARAMETERS: [&str; 10] = [
     "sslpassword",
     "sslcrl",
     "sslcrldir",
@@ -20,7 +20,7 @@ const FOREIGN: [&str; 10] = [
 ];
 
 /// Returns the address for the driver, and the parameters that were removed from it.
-pub(super) fn read(url: &str) -> Result<(String, Trust), String> {
+pub(super) fn split_tls_parameters(url: &str) -> Result<(String, Trust), String> {
     let mut trust = Trust::default();
     let mut left = String::with_capacity(url.len());
     let is_url = ["postgres://", "postgresql://"]
@@ -37,17 +37,17 @@ pub(super) fn read(url: &str) -> Result<(String, Trust), String> {
     left.push_str(&url[..begin]);
     let pairs = match is_url {
         true => url[begin..].split('&').map(str::to_owned).collect(),
-        false => words(url),
+        false => split_pairs(url),
     };
     let file = |value: &str| match is_url {
         true => percent_decode_str(value).decode_utf8_lossy().into_owned(),
-        false => unquoted(value),
+        false => unquote(value),
     };
     let (mut others, mut named) = (Vec::new(), None);
     for pair in pairs {
         let (key, value) = pair.split_once('=').unwrap_or((pair.as_str(), ""));
         match key.trim() {
-            "sslmode" => match mode(unquoted(value).as_str()) {
+            "sslmode" => match driver_ssl_mode(unquote(value).as_str()) {
                 (mode, Some(verify)) => {
                     trust.verify = verify;
                     others.push(format!("sslmode={mode}"));
@@ -61,7 +61,7 @@ pub(super) fn read(url: &str) -> Result<(String, Trust), String> {
             }
             "sslcert" => trust.certificate = Some(Pem::File(file(value).into())),
             "sslkey" => trust.key = Some(Pem::File(file(value).into())),
-            key if FOREIGN.contains(&key) => {
+            key if IGNORED_PARAMETERS.contains(&key) => {
                 let problem = "the URL of the database has";
                 return Err(format!(
                     "{problem} {key}, which posthaste does not support. Remove it."
@@ -82,7 +82,7 @@ pub(super) fn read(url: &str) -> Result<(String, Trust), String> {
 }
 
 /// Converts a mode of libpq into one of the driver, and the verification that it requires.
-fn mode(word: &str) -> (&'static str, Option<Verify>) {
+fn driver_ssl_mode(word: &str) -> (&'static str, Option<Verify>) {
     match word {
         "verify-full" => ("require", Some(Verify::Full)),
         "verify-ca" => ("require", Some(Verify::Authority)),
@@ -93,7 +93,7 @@ fn mode(word: &str) -> (&'static str, Option<Verify>) {
 
 /// Splits text into pairs of `key = 'value'`. Spaces separate them, except within quotes and beside
 /// an equals sign.
-fn words(text: &str) -> Vec<String> {
+fn split_pairs(text: &str) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     let mut word = String::new();
     let (mut is_quoted, mut is_escaped, mut is_after) = (false, false, false);
@@ -116,7 +116,7 @@ fn words(text: &str) -> Vec<String> {
     words
 }
 
-fn unquoted(value: &str) -> String {
+fn unquote(value: &str) -> String {
     let bare = value.trim().trim_matches('\'');
     bare.replace("\\'", "'").replace("\\\\", "\\")
 }
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     fn read_as(url: &str) -> (String, Verify, Option<Pem>) {
-        let (left, trust) = read(url).expect("an address");
+        let (left, trust) = split_tls_parameters(url).expect("an address");
         (left, trust.verify, trust.authorities)
     }
 
@@ -197,10 +197,10 @@ mod tests {
         assert_eq!(read_as(weaker).1, Verify::Authority);
         let system = "postgres://u@h/d?sslmode=verify-full&sslrootcert=system";
         assert_eq!(read_as(system).2, None);
-        let anybody = read("postgres://u@h/d?sslmode=require&sslrootcert=system");
+        let anybody = split_tls_parameters("postgres://u@h/d?sslmode=require&sslrootcert=system");
         let refusal = anybody.expect_err("not as libpq has it");
         assert_eq!(refusal, "sslrootcert=system needs sslmode=verify-full");
-        let foreign = read("postgres://u:p@h/d?sslcrl=x").expect_err("not read");
+        let foreign = split_tls_parameters("postgres://u:p@h/d?sslcrl=x").expect_err("not read");
         assert!(foreign.contains("has sslcrl,"), "{foreign}");
     }
 
@@ -211,7 +211,7 @@ mod tests {
             "postgres://u@h/d?sslcert=/my%20own.crt&sslkey=/my.key",
             "host=h sslcert='/my own.crt' sslkey = /my.key",
         ] {
-            let (left, trust) = read(url).expect("an address");
+            let (left, trust) = split_tls_parameters(url).expect("an address");
             assert!(!left.contains("/my"), "{left}");
             assert_eq!(
                 (trust.certificate, trust.key),

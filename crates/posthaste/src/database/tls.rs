@@ -48,7 +48,7 @@ impl Trust {
     }
 
     /// Requires TLS if the certificate is to be verified.
-    pub(super) fn demand(&self, config: &mut Config) {
+    pub(super) fn require_tls(&self, config: &mut Config) {
         if self.verify != Verify::Nobody && config.get_ssl_mode() == SslMode::Prefer {
             config.ssl_mode(SslMode::Require);
         }
@@ -100,7 +100,7 @@ pub(super) fn connector(trust: &Trust) -> Result<MakeRustlsConnect, String> {
         .map_err(|error| format!("TLS: {error}"))?;
     let authorities = match trust.verify {
         Verify::Nobody => None,
-        Verify::Authority | Verify::Full => Some(roots(trust)?),
+        Verify::Authority | Verify::Full => Some(root_certificates(trust)?),
     };
     let builder = match (trust.verify, authorities) {
         (Verify::Full, Some(roots)) => builder.with_root_certificates(roots),
@@ -133,7 +133,7 @@ pub(super) fn connector(trust: &Trust) -> Result<MakeRustlsConnect, String> {
 }
 
 /// Returns the trusted authorities.
-fn roots(trust: &Trust) -> Result<RootCertStore, String> {
+fn root_certificates(trust: &Trust) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     if let Some(pem) = &trust.authorities {
         for certificate in certificates("sslrootcert", pem)? {
@@ -154,23 +154,23 @@ fn roots(trust: &Trust) -> Result<RootCertStore, String> {
 }
 
 fn certificates(what: &str, pem: &Pem) -> Result<Vec<CertificateDer<'static>>, String> {
-    let bytes = pem.read().map_err(|error| unread(what, pem, &error))?;
+    let bytes = pem.read().map_err(|error| unreadable_pem_text(what, pem, &error))?;
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
     match all {
         Ok(all) if all.is_empty() => Err(format!("{what} {pem} contains no certificate.")),
-        all => all.map_err(|error| unread(what, pem, &error)),
+        all => all.map_err(|error| unreadable_pem_text(what, pem, &error)),
     }
 }
 
 fn private_key(pem: &Pem) -> Result<PrivateKeyDer<'static>, String> {
-    let bytes = pem.read().map_err(|error| unread("sslkey", pem, &error))?;
+    let bytes = pem.read().map_err(|error| unreadable_pem_text("sslkey", pem, &error))?;
     let key = PrivateKeyDer::from_pem_slice(&bytes);
     key.map_err(|error| {
-        let why = unread("sslkey", pem, &error);
+        let why = unreadable_pem_text("sslkey", pem, &error);
         format!("{why}. The key must be in PEM format, without a passphrase.")
     })
 }
 
-fn unread(what: &str, pem: &Pem, error: &dyn fmt::Display) -> String {
+fn unreadable_pem_text(what: &str, pem: &Pem, error: &dyn fmt::Display) -> String {
     format!("{what} {pem} cannot be read: {error}")
 }

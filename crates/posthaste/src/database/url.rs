@@ -6,7 +6,7 @@ use super::address::Address;
 use super::{Database, Source, sslmode, tls};
 use crate::error::{Error, ErrorKind};
 
-const WRITE: &str = "Write postgres://user:password@host:5432/database.";
+const EXPECTED_FORM: &str = "Write postgres://user:password@host:5432/database.";
 
 /// Returns the database at a `postgres://` URL, or at libpq's `key=value` text, for
 /// [`Worker::builder`](crate::Worker::builder). It does not connect yet.
@@ -44,27 +44,27 @@ const WRITE: &str = "Write postgres://user:password@host:5432/database.";
 /// # }
 /// ```
 pub fn connect(url: &str) -> Result<Database, Error> {
-    read(url)
+    parse_address(url)
         .map(|address| Source::Address(Box::new(address)).into())
         .map_err(|problem| ErrorKind::Config(problem).into())
 }
 
-fn read(url: &str) -> Result<Address, String> {
-    let (url, trust) = sslmode::read(url)?;
+fn parse_address(url: &str) -> Result<Address, String> {
+    let (url, trust) = sslmode::split_tls_parameters(url)?;
     // The parser's message may quote what it took for an option, which may be part of a password:
     // only messages about invalid values are passed on.
     let mut config: Config = url.parse().map_err(|error| {
-        let detail = detail(&error);
-        format!("the URL of the database is not a Postgres address{detail}. {WRITE}")
+        let detail = parse_error_detail(&error);
+        format!("the URL of the database is not a Postgres address{detail}. {EXPECTED_FORM}")
     })?;
     if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
-        return Err(format!("the URL of the database names no host. {WRITE}"));
+        return Err(format!("the URL of the database names no host. {EXPECTED_FORM}"));
     }
-    trust.demand(&mut config);
+    trust.require_tls(&mut config);
     Ok(Address::new(config, tls::connector(&trust)?))
 }
 
-fn detail(error: &tokio_postgres::Error) -> String {
+fn parse_error_detail(error: &tokio_postgres::Error) -> String {
     let cause = std::error::Error::source(error).map(ToString::to_string);
     match cause {
         Some(text) if text.starts_with("invalid value for option") => format!(" ({text})"),

@@ -11,7 +11,7 @@ use crate::periodic::Periodic;
 use crate::store;
 
 /// Time between two attempts to register; short, so that an adoption takes effect soon.
-const PAUSE: Duration = Duration::from_secs(1);
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Process {
     /// Completes when the worker is registered, when registration fails for another reason, or when
@@ -20,7 +20,7 @@ impl Process {
         let mut is_told = false;
         loop {
             let worker = self.claimer.registration.worker().await;
-            self.admission.note(&worker);
+            self.admission.record(&worker);
             match worker {
                 Err(error) if error.is_other_site() => {
                     if !std::mem::replace(&mut is_told, true) {
@@ -34,7 +34,7 @@ impl Process {
                 _ => break,
             }
             tokio::select! {
-                () = tokio::time::sleep(PAUSE) => {}
+                () = tokio::time::sleep(RETRY_INTERVAL) => {}
                 () = self.claimer.stopping.cancelled() => return,
             }
         }
@@ -52,7 +52,7 @@ async fn save_schedules(pool: &Pool, periodic: &[Periodic]) -> Result<(), Error>
         return Ok(());
     }
     let client = pool.get().await;
-    let client = client.map_err(|error| Error::from(ErrorKind::Connect(Chain::of(error))))?;
+    let client = client.map_err(|error| Error::from(ErrorKind::Connect(ErrorCause::from_error(error))))?;
     for one in periodic {
         store::periodic::put(&client, one).await?;
     }

@@ -8,7 +8,7 @@ use super::Process;
 use crate::store::reconnecting;
 
 /// Time after the grace period for which acknowledgements are still tried.
-const LAST_TRIES: Duration = Duration::from_secs(10);
+const FINAL_ACKNOWLEDGE_TIME: Duration = Duration::from_secs(10);
 
 /// Gives back jobs that were not started, waits for running jobs, then gives those back too;
 /// deregisters if none are left.
@@ -19,7 +19,7 @@ pub(super) async fn stop(process: &Process, mut claiming: JoinSet<()>, mut atten
     // A claim in flight still delivers jobs, which are given back at once. Without its answer they
     // would have to be rescued.
     let last_claims = async { while claiming.join_next().await.is_some() {} };
-    let answered = tokio::time::timeout(LAST_TRIES, last_claims).await.is_ok();
+    let answered = tokio::time::timeout(FINAL_ACKNOWLEDGE_TIME, last_claims).await.is_ok();
     if !answered {
         tracing::warn!("a claim has no answer; its jobs will be rescued");
     }
@@ -30,7 +30,7 @@ pub(super) async fn stop(process: &Process, mut claiming: JoinSet<()>, mut atten
             "the grace period is over; unfinished jobs are returned"
         );
         consumers().for_each(|consumer| consumer.abort());
-        clean = in_hand.drained(LAST_TRIES).await;
+        clean = in_hand.drained(FINAL_ACKNOWLEDGE_TIME).await;
         ends.hopeless.cancel();
     }
     // Running jobs have ended or cannot be ended: the consumers' background tasks end too.
@@ -38,7 +38,7 @@ pub(super) async fn stop(process: &Process, mut claiming: JoinSet<()>, mut atten
     process.stats.flush(&process.polls).await;
     ends.ended.cancel();
     let last_tasks = async { while attending.join_next().await.is_some() {} };
-    let ended = tokio::time::timeout(reconnecting::LONGEST, last_tasks).await;
+    let ended = tokio::time::timeout(reconnecting::MAX_TIMEOUT, last_tasks).await;
     if ended.is_err() {
         tracing::warn!("a consumer's task did not end");
         attending.shutdown().await;
@@ -48,6 +48,6 @@ pub(super) async fn stop(process: &Process, mut claiming: JoinSet<()>, mut atten
     ends.stopped.cancel();
     if clean {
         let is_sure = answered && process.claimer.unanswered.is_empty();
-        process.claimer.registration.sign_off(is_sure).await;
+        process.claimer.registration.deregister(is_sure).await;
     }
 }

@@ -36,11 +36,11 @@ fn of(queues: Vec<Arc<QueueState>>) -> (Process, UnboundedReceiver<Settled>) {
 }
 
 /// Returns a fetcher with an identity.
-fn fetcher(process: &Process) -> Fetcher {
-    process.claimer.registration.set(1);
+fn fetcher(process: &Process) -> QueueClaimer {
+    process.claimer.registration.set_for_test(1);
     let queue = Arc::new(QueueState::new("mail", Arc::new(Broken("none"))));
     let (config, notifications) = (&process.config, &process.notifications);
-    Fetcher::new(
+    QueueClaimer::new(
         &process.claimer,
         &queue,
         config,
@@ -103,7 +103,7 @@ async fn worker_error_names_the_task_that_ended() {
 #[tokio::test]
 async fn a_task_that_ends_early_stops_the_worker() {
     let stopping = CancellationToken::new();
-    let watched = Watched::new(stopping.clone());
+    let watched = TaskSupervisor::new(stopping.clone());
     watched.task("eager", async {}).await;
     assert!(stopping.is_cancelled());
     watched.task("second", async { panic!("later") }).await;
@@ -111,7 +111,7 @@ async fn a_task_that_ends_early_stops_the_worker() {
     assert_eq!(first, Some("its task \"eager\" ended unexpectedly"));
 
     let stopping = CancellationToken::new();
-    let watched = Watched::new(stopping.clone());
+    let watched = TaskSupervisor::new(stopping.clone());
     stopping.cancel();
     watched.task("stops", async {}).await;
     assert_eq!(watched.failure(), None);
@@ -122,7 +122,7 @@ async fn shutdown_skips_waiting_when_the_settling_task_is_gone() {
     let in_hand = Arc::new(Outstanding::default());
     in_hand.delivered(1);
     let stopping = CancellationToken::new();
-    let broken = Watched::new(stopping.clone()).task("acknowledge", async { panic!("a bug") });
+    let broken = TaskSupervisor::new(stopping.clone()).task("acknowledge", async { panic!("a bug") });
     let broken = in_hand.settled_by(broken);
     let waiting = tokio::spawn({
         let in_hand = Arc::clone(&in_hand);
@@ -149,11 +149,11 @@ fn the_heartbeat_stops_when_the_engine_panics() {
 #[test]
 fn late_reports_about_an_old_identity_leave_the_new_one_alive() {
     let registration = &process().claimer.registration;
-    registration.set(2);
-    registration.forget(1);
-    assert!(registration.known().is_some());
-    registration.forget(2);
-    assert!(registration.known().is_none());
+    registration.set_for_test(2);
+    registration.remove_dead(1);
+    assert!(registration.current().is_some());
+    registration.remove_dead(2);
+    assert!(registration.current().is_none());
 }
 
 #[tokio::test]
@@ -161,23 +161,23 @@ async fn quarantined_jobs_wait_for_claims_and_runs_in_progress() {
     let (gate, jobs) = (Gate::default(), Outstanding::default());
     let passed = gate.pass(&CancellationToken::new()).await.expect("open");
     assert!(
-        gate.alone(&jobs, Duration::ZERO).await.is_none(),
+        gate.close_until_idle(&jobs, Duration::ZERO).await.is_none(),
         "a claim is in flight"
     );
     jobs.delivered(2);
     drop(passed);
     assert!(
-        gate.alone(&jobs, Duration::ZERO).await.is_none(),
+        gate.close_until_idle(&jobs, Duration::ZERO).await.is_none(),
         "its jobs run"
     );
     jobs.settled(1);
     assert!(
-        gate.alone(&jobs, Duration::ZERO).await.is_none(),
+        gate.close_until_idle(&jobs, Duration::ZERO).await.is_none(),
         "one runs"
     );
     jobs.set_aside(1);
     assert!(
-        gate.alone(&jobs, LONG).await.is_some(),
+        gate.close_until_idle(&jobs, LONG).await.is_some(),
         "an acknowledgement that waits by itself is not a run"
     );
     assert!(!jobs.drained(Duration::ZERO).await, "yet it is not settled");
@@ -230,15 +230,15 @@ async fn claims_resume_after_a_quarantined_turn_ends_or_is_abandoned() {
     let (gate, jobs) = (Gate::default(), Outstanding::default());
     let stopping = CancellationToken::new();
     let hangs = gate.pass(&stopping).await.expect("open");
-    assert!(gate.alone(&jobs, Duration::ZERO).await.is_none());
+    assert!(gate.close_until_idle(&jobs, Duration::ZERO).await.is_none());
     assert!(gate.pass(&stopping).await.is_some(), "given up");
     drop(hangs);
-    let alone = gate.alone(&jobs, LONG).await.expect("alone");
+    let alone = gate.close_until_idle(&jobs, LONG).await.expect("alone");
     let waits = gate.pass(&stopping).now_or_never();
     assert!(waits.is_none(), "a claim passed beside a quarantined job");
     drop(alone);
     assert!(gate.pass(&stopping).await.is_some(), "over");
-    let _alone = gate.alone(&jobs, LONG).await.expect("alone");
+    let _alone = gate.close_until_idle(&jobs, LONG).await.expect("alone");
     stopping.cancel();
     assert!(gate.pass(&stopping).await.is_none());
 }

@@ -9,13 +9,13 @@ use postgres_types::{ToSql, Type};
 use tokio_postgres::Transaction;
 use tokio_postgres::binary_copy::BinaryCopyInWriter;
 
-use super::{COPY, COPY_ENTER, COPY_RING, COPY_ROUTES, due};
+use super::{COPY, COPY_ENTER, COPY_NOTIFY, COPY_ROUTES, with_due_time};
 use crate::error::Error;
 use crate::job::{DEFAULT_EXPIRES_AFTER, IntoJob, NewJob};
 use crate::json_text::JsonText;
 
 /// The types of the columns of copy.sql.
-const TYPES: [Type; 15] = [
+const COLUMN_TYPES: [Type; 15] = [
     Type::INT2,
     Type::TEXT,
     Type::TEXT,
@@ -32,7 +32,7 @@ const TYPES: [Type; 15] = [
     Type::INT4,
     Type::TEXT,
 ];
-const FAILED: &str = "cannot enqueue by COPY";
+const COPY_FAILED: &str = "cannot enqueue by COPY";
 
 /// Enqueues very many jobs, due or scheduled, in the caller's transaction by one COPY, and returns
 /// their number. Jobs are taken from the iterator as they are sent, so they need not all be in
@@ -64,14 +64,14 @@ pub async fn enqueue_copy<'a, J>(transaction: &Transaction<'_>, jobs: J) -> Resu
 where
     J: IntoIterator<Item: IntoJob<'a>>,
 {
-    let entry = Entry::begin(transaction).await?;
+    let entry = CopyDefaults::begin(transaction).await?;
     let mut due_queues = HashSet::new();
-    let failed = || Error::postgres(FAILED);
+    let failed = || Error::postgres(COPY_FAILED);
     let sink = transaction.copy_in(COPY).await.map_err(failed())?;
-    let mut writer = pin!(BinaryCopyInWriter::new(sink, &TYPES));
+    let mut writer = pin!(BinaryCopyInWriter::new(sink, &COLUMN_TYPES));
     for job in jobs {
         let job = job.into_job();
-        let job = due(&job, entry.now);
+        let job = with_due_time(&job, entry.now);
         job.check()?;
         if job.unique_key.is_some() {
             let reason = "cannot be checked by COPY; use enqueue_many";
@@ -112,14 +112,14 @@ where
     let jobs = writer.finish().await.map_err(failed())?;
     let queues: Vec<String> = due_queues.into_iter().collect();
     transaction
-        .query_typed(COPY_RING, &[(&queues, Type::TEXT_ARRAY)])
+        .query_typed(COPY_NOTIFY, &[(&queues, Type::TEXT_ARRAY)])
         .await
         .map_err(failed())?;
     Ok(jobs)
 }
 
 /// Values that are the same for all jobs of a COPY.
-struct Entry {
+struct CopyDefaults {
     /// The slots of due and of scheduled jobs.
     ready: i16,
     scheduled: i16,
@@ -129,7 +129,7 @@ struct Entry {
     routes: Vec<(String, String)>,
 }
 
-impl Entry {
+impl CopyDefaults {
     async fn begin(transaction: &Transaction<'_>) -> Result<Self, Error> {
         let read = async || -> Result<Self, tokio_postgres::Error> {
             let row = transaction.query_typed_one(COPY_ENTER, &[]).await?;
@@ -143,7 +143,7 @@ impl Entry {
                 routes: routes.iter().map(route).collect::<Result<_, _>>()?,
             })
         };
-        read().await.map_err(Error::postgres(FAILED))
+        read().await.map_err(Error::postgres(COPY_FAILED))
     }
 
     /// Returns the slot of a job. Only a job that is due later than the promoter has polled is
@@ -159,7 +159,7 @@ impl Entry {
     fn queue<'a>(&'a self, job: &'a NewJob) -> &'a str {
         match &job.queue {
             Some(queue) => queue,
-            None => route(&self.routes, &job.name),
+            None => queue_of_name(&self.routes, &job.name),
         }
     }
 
@@ -176,7 +176,7 @@ impl Entry {
 
 /// Returns the queue of a job name, as `posthaste.route_of` does: of the exact pattern, else of the
 /// longest prefix, else `default`.
-fn route<'a>(routes: &'a [(String, String)], name: &str) -> &'a str {
+fn queue_of_name<'a>(routes: &'a [(String, String)], name: &str) -> &'a str {
     let rank = |pattern: &str| match pattern.strip_suffix('*') {
         _ if pattern == name => Some((true, pattern.len())),
         Some(prefix) if name.starts_with(prefix) => Some((false, pattern.len())),
@@ -194,7 +194,7 @@ fn route<'a>(routes: &'a [(String, String)], name: &str) -> &'a str {
 mod tests {
     use jiff::{SignedDuration, Timestamp};
 
-    use super::{Entry, route};
+    use super::{CopyDefaults, queue_of_name};
 
     #[test]
     fn the_exact_route_wins_then_the_longest_prefix_then_the_default() {
@@ -212,16 +212,16 @@ mod tests {
             ("mail", "default"),
             ("other", "default"),
         ] {
-            assert_eq!(route(&routes, name), queue, "{name}");
+            assert_eq!(queue_of_name(&routes, name), queue, "{name}");
         }
-        assert_eq!(route(&[("*".to_owned(), "all".to_owned())], "x"), "all");
+        assert_eq!(queue_of_name(&[("*".to_owned(), "all".to_owned())], "x"), "all");
     }
 
     #[test]
     fn jobs_due_before_the_promotion_horizon_are_ready_at_once() {
         let due_by = Timestamp::from_microsecond(1_000_000).expect("a time");
         let (ready, scheduled) = (1, 6);
-        let entry = Entry {
+        let entry = CopyDefaults {
             ready,
             scheduled,
             now: due_by,

@@ -5,11 +5,11 @@ use std::time::{Duration, SystemTime};
 use crate::handler::RetryLater;
 
 /// The shortest delay of `Retry-After`, so that a server that answers "at once" is not overloaded.
-const SOONEST: Duration = Duration::from_secs(1);
+const MIN_RETRY_AFTER: Duration = Duration::from_secs(1);
 /// The longest delay of `Retry-After`: a longer one is a mistake, and the job would expire.
-const LATEST: Duration = Duration::from_secs(86_400);
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(86_400);
 /// The most characters of the body in an error; the store keeps 2,000 characters.
-const QUOTED: usize = 1_700;
+const MAX_QUOTED_CHARS: usize = 1_700;
 
 /// The meaning of an answer for its job.
 #[derive(Clone, Debug, PartialEq)]
@@ -49,7 +49,7 @@ impl Verdict {
 
 /// Returns the meaning of a status; `after` is the delay that the server requested, `body` the
 /// start of its body.
-pub(super) fn decide(status: u16, after: Option<Duration>, body: &[u8]) -> Verdict {
+pub(super) fn decide_by_status(status: u16, after: Option<Duration>, body: &[u8]) -> Verdict {
     let quoted = quote(body);
     let reason = format!("HTTP status {status}{quoted}");
     match (status, after) {
@@ -84,13 +84,13 @@ pub(super) fn retry_after(value: &str, now: SystemTime) -> Option<Duration> {
         let date = httpdate::parse_http_date(value).ok()?;
         date.duration_since(now).unwrap_or_default()
     };
-    Some(asked.clamp(SOONEST, LATEST))
+    Some(asked.clamp(MIN_RETRY_AFTER, MAX_RETRY_AFTER))
 }
 
 fn quote(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body);
     let text = text.trim();
-    let mut start: String = text.chars().take(QUOTED).collect();
+    let mut start: String = text.chars().take(MAX_QUOTED_CHARS).collect();
     if start.is_empty() {
         return start;
     }
@@ -113,7 +113,7 @@ mod tests {
         };
         for status in 100..=599 {
             let reason = format!("HTTP status {status}: busy");
-            let verdict = decide(status, None, b"busy");
+            let verdict = decide_by_status(status, None, b"busy");
             let expected = match status {
                 200..=299 => Verdict::Done,
                 300..=399 => {
@@ -132,7 +132,7 @@ mod tests {
                 },
             };
             assert_eq!(verdict, expected, "{status}");
-            let asked = decide(status, after, b"busy");
+            let asked = decide_by_status(status, after, b"busy");
             match status {
                 408 | 425 | 429 | 500..=599 => {
                     let later = RetryLater::after(Duration::from_secs(7), reason);
@@ -146,15 +146,15 @@ mod tests {
     #[test]
     fn refusals_of_a_single_job_are_blamed_on_the_job() {
         let reason = |status| format!("HTTP status {status}");
-        let refused = decide(404, None, b"").blaming_the_job();
+        let refused = decide_by_status(404, None, b"").blaming_the_job();
         let expected = Verdict::Refused {
             reason: reason(404),
         };
         assert_eq!(refused, expected);
-        let later = decide(503, None, b"").blaming_the_job();
+        let later = decide_by_status(503, None, b"").blaming_the_job();
         let expected = Verdict::Later(RetryLater::by_backoff(reason(503)));
         assert_eq!(later, expected);
-        assert_eq!(decide(204, None, b"").blaming_the_job(), Verdict::Done);
+        assert_eq!(decide_by_status(204, None, b"").blaming_the_job(), Verdict::Done);
     }
 
     #[test]
@@ -178,7 +178,7 @@ mod tests {
     #[test]
     fn long_bodies_are_quoted_from_their_start() {
         let body = b"ab".repeat(5_000);
-        let Verdict::Refused { reason } = decide(400, None, &body) else {
+        let Verdict::Refused { reason } = decide_by_status(400, None, &body) else {
             panic!("400 refuses");
         };
         assert!(reason.starts_with("HTTP status 400: abab"), "{reason}");

@@ -7,7 +7,7 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::job::JobId;
 
 /// The most jobs that are recorded; beyond it all are forgotten and count as new.
-const MOST: usize = 10_000;
+const MAX_RECORDED_JOBS: usize = 10_000;
 
 /// Jobs at which an endpoint failed in a way that may concern all jobs: it answered about itself,
 /// or not at all.
@@ -72,7 +72,7 @@ impl Asked<'_> {
         let mut inner = self.faults.inner();
         // Other requests in flight may have been accepted before this failure.
         let then = inner.taken + inner.asked;
-        if inner.jobs.len() >= MOST {
+        if inner.jobs.len() >= MAX_RECORDED_JOBS {
             inner.jobs.clear();
         }
         let before = inner.jobs.insert(self.job, then);
@@ -126,9 +126,9 @@ mod tests {
     #[test]
     fn remembered_failures_are_bounded() {
         let faults = Faults::default();
-        for id in 0..2 * i64::try_from(MOST).unwrap() {
+        for id in 0..2 * i64::try_from(MAX_RECORDED_JOBS).unwrap() {
             faults.ask(JobId(id)).failed();
         }
-        assert!(faults.inner().jobs.len() <= MOST);
+        assert!(faults.inner().jobs.len() <= MAX_RECORDED_JOBS);
     }
 }

@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 
-use super::IDLE;
+use super::IDLE_TIMEOUT;
 
-/// Time after which a client has closed an idle connection: it checks once in [`IDLE`].
-const GONE: Duration = IDLE.saturating_mul(2);
+/// Time after which a client has closed an idle connection: it checks once in [`IDLE_TIMEOUT`].
+const CLOSED_AFTER: Duration = IDLE_TIMEOUT.saturating_mul(2);
 /// The least time between two checks of the hosts.
-const LOOK: Duration = Duration::from_secs(1);
+const MIN_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Limits the connections that a client keeps open to all hosts together: idle ones use file
 /// descriptors that other parts of the process need.
@@ -79,12 +79,12 @@ impl State {
     fn remove_idle_hosts(&mut self, now: Instant) {
         if self
             .checked
-            .is_some_and(|then| now.duration_since(then) < LOOK)
+            .is_some_and(|then| now.duration_since(then) < MIN_CHECK_INTERVAL)
         {
             return;
         }
         self.checked = Some(now);
-        let is_open = |host: &Host| host.under_way > 0 || now.duration_since(host.used) < GONE;
+        let is_open = |host: &Host| host.under_way > 0 || now.duration_since(host.used) < CLOSED_AFTER;
         self.hosts.retain(|_, host| is_open(host));
         self.open = self.hosts.values().map(|host| host.open).sum();
     }
@@ -123,12 +123,12 @@ mod tests {
         let [of_a, other] = of_a;
         drop(other);
         assert!(bound.ask("a", now).is_some(), "one is idle");
-        let later = Instant::now() + GONE;
+        let later = Instant::now() + CLOSED_AFTER;
         let of_c = bound.ask("c", later);
         assert!(of_c.is_some(), "that to b is gone");
         assert!(bound.ask("d", later).is_none());
-        assert!(bound.ask("d", later + LOOK).is_none(), "a is asked");
+        assert!(bound.ask("d", later + MIN_CHECK_INTERVAL).is_none(), "a is asked");
         drop((of_a, of_c));
-        assert!(bound.ask("d", later + GONE + LOOK).is_some());
+        assert!(bound.ask("d", later + CLOSED_AFTER + MIN_CHECK_INTERVAL).is_some());
     }
 }

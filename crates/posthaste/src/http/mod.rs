@@ -26,19 +26,19 @@ pub use signature::Secret;
 pub use turns::Turns;
 
 /// The most bytes of an answer's body that are read.
-const READ: usize = 8 << 10;
+const MAX_BODY_BYTES: usize = 8 << 10;
 /// The longest wait for the body of a successful answer.
-const UNREAD: Duration = Duration::from_secs(1);
+const MAX_BODY_WAIT: Duration = Duration::from_secs(1);
 /// The longest time to connect: an address that drops packets fails sooner than a slow answer.
-const CONNECT: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time after which an idle connection is closed: in a process with a low limit of open files other
 /// connections, also those to the database, wait for a file descriptor.
-const IDLE: Duration = Duration::from_secs(10);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The text that [`describe`] returns if no file descriptor is left.
 pub const NO_FILES: &str = "this process has reached its limit of open files (ulimit -n)";
 /// EMFILE and ENFILE, which have these numbers on every platform that has them.
-const NONE_LEFT: [i32; 2] = [24, 23];
+const NO_FILES_ERRNOS: [i32; 2] = [24, 23];
 
 /// The headers of every request, which no other header may replace.
 pub const OURS: [&str; 8] = [
@@ -64,8 +64,8 @@ pub fn quarter_of_descriptors() -> usize {
 
 /// Builds a client that follows no redirects.
 pub fn client(kind: ClientBuilder) -> Result<Client, Error> {
-    let client = kind.redirect(Policy::none()).connect_timeout(CONNECT);
-    let client = client.pool_idle_timeout(IDLE);
+    let client = kind.redirect(Policy::none()).connect_timeout(CONNECT_TIMEOUT);
+    let client = client.pool_idle_timeout(IDLE_TIMEOUT);
     let client = client.build();
     client.map_err(|error| ErrorKind::Config(describe(&error)).into())
 }
@@ -89,10 +89,10 @@ pub fn headers(
 ) -> Result<HeaderMap, String> {
     let (id, now) = (id.to_string(), now.as_second());
     let mut all = vec![
-        ("posthaste-job-name", encoded(&job.name)),
-        ("posthaste-queue", encoded(&job.queue)),
+        ("posthaste-job-name", percent_encode(&job.name)),
+        ("posthaste-queue", percent_encode(&job.queue)),
         ("posthaste-attempt", job.attempt.to_string()),
-        ("posthaste-tag", encoded(&job.tag)),
+        ("posthaste-tag", percent_encode(&job.tag)),
         ("webhook-timestamp", now.to_string()),
     ];
     if !secrets.is_empty() {
@@ -113,32 +113,32 @@ pub fn headers(
 /// Reads an answer and decides what it means for its job.
 pub async fn verdict(answer: Response) -> Verdict {
     let status = answer.status().as_u16();
-    let after = asked(answer.headers());
+    let after = requested_delay(answer.headers());
     let is_done = answer.status().is_success();
-    let read = start(answer);
+    let read = read_body_start(answer);
     let body = match is_done {
         // A body that is read completely keeps its connection usable; one that never ends is
         // abandoned.
-        true => tokio::time::timeout(UNREAD, read).await.unwrap_or_default(),
+        true => tokio::time::timeout(MAX_BODY_WAIT, read).await.unwrap_or_default(),
         false => read.await,
     };
-    answer::decide(status, after, &body)
+    answer::decide_by_status(status, after, &body)
 }
 
 /// Returns the delay that the server requested, by its own clock if it sent a Date.
-fn asked(headers: &HeaderMap) -> Option<Duration> {
+fn requested_delay(headers: &HeaderMap) -> Option<Duration> {
     let text = |name| headers.get(name)?.to_str().ok();
     let date = text(DATE).and_then(|date| httpdate::parse_http_date(date).ok());
     answer::retry_after(text(RETRY_AFTER)?, date.unwrap_or_else(SystemTime::now))
 }
 
 /// Reads the first bytes of the body, or as many as came before it broke off.
-async fn start(mut answer: Response) -> Vec<u8> {
+async fn read_body_start(mut answer: Response) -> Vec<u8> {
     let mut body = Vec::new();
-    while body.len() < READ
+    while body.len() < MAX_BODY_BYTES
         && let Ok(Some(chunk)) = answer.chunk().await
     {
-        body.extend_from_slice(&chunk[..chunk.len().min(READ - body.len())]);
+        body.extend_from_slice(&chunk[..chunk.len().min(MAX_BODY_BYTES - body.len())]);
     }
     body
 }
@@ -177,7 +177,7 @@ pub fn lacks_files(error: &(dyn std::error::Error + 'static)) -> bool {
         if let Some(error) = error.downcast_ref::<io::Error>() {
             if error
                 .raw_os_error()
-                .is_some_and(|code| NONE_LEFT.contains(&code))
+                .is_some_and(|code| NO_FILES_ERRNOS.contains(&code))
             {
                 return true;
             }
@@ -192,7 +192,7 @@ pub fn lacks_files(error: &(dyn std::error::Error + 'static)) -> bool {
 }
 
 /// Percent-encodes text for a header.
-fn encoded(text: &str) -> String {
+fn percent_encode(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
         if byte.is_ascii_graphic() && byte != b'%' {
@@ -210,8 +210,8 @@ mod tests {
 
     #[test]
     fn encodes_names_that_headers_cannot_carry() {
-        assert_eq!(encoded("mail.send-1/x"), "mail.send-1/x");
-        assert_eq!(encoded("a b%\r\nü"), "a%20b%25%0D%0A%C3%BC");
+        assert_eq!(percent_encode("mail.send-1/x"), "mail.send-1/x");
+        assert_eq!(percent_encode("a b%\r\nü"), "a%20b%25%0D%0A%C3%BC");
     }
 
     #[test]

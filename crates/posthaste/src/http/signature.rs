@@ -11,9 +11,9 @@ use sha2::Sha256;
 
 use crate::error::Error;
 
-const PREFIX: &str = "whsec_";
+const SECRET_PREFIX: &str = "whsec_";
 /// The length of a key that the standard requires, in bytes.
-const LENGTHS: std::ops::RangeInclusive<usize> = 24..=64;
+const KEY_BYTES: std::ops::RangeInclusive<usize> = 24..=64;
 
 /// A secret that signs requests: `whsec_` and base64 of 24 to 64 random bytes, in the format of
 /// Standard Webhooks. It is never shown.
@@ -32,9 +32,9 @@ impl FromStr for Secret {
 
     fn from_str(text: &str) -> Result<Self, Error> {
         // Invalid text may still be a secret: the error does not repeat it.
-        let key = text.trim().strip_prefix(PREFIX);
+        let key = text.trim().strip_prefix(SECRET_PREFIX);
         key.and_then(|key| STANDARD.decode(key).ok())
-            .filter(|key| LENGTHS.contains(&key.len()))
+            .filter(|key| KEY_BYTES.contains(&key.len()))
             .map(Self)
             .ok_or_else(|| {
                 Error::invalid(
@@ -89,8 +89,8 @@ mod tests {
 
     #[test]
     fn rejects_malformed_secrets_without_repeating_them() {
-        let short = format!("{PREFIX}{}", STANDARD.encode([7; 23]));
-        let long = format!("{PREFIX}{}", STANDARD.encode([7; 65]));
+        let short = format!("{SECRET_PREFIX}{}", STANDARD.encode([7; 23]));
+        let long = format!("{SECRET_PREFIX}{}", STANDARD.encode([7; 65]));
         let bare = STANDARD.encode([7; 32]);
         for wrong in ["", "whsec_", "whsec_%%%", &short, &long, &bare] {
             let error = wrong.parse::<Secret>().unwrap_err().to_string();

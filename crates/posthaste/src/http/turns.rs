@@ -26,7 +26,7 @@ struct Counts {
 }
 
 /// After this many rounds of requests that each found a file descriptor, one permit is added.
-const ROUNDS: usize = 8;
+const ROUNDS_PER_PERMIT: usize = 8;
 
 impl Turns {
     /// Allows at most this many requests at once.
@@ -81,7 +81,7 @@ impl Turns {
             return;
         }
         counts.found += 1;
-        if counts.found < counts.turns.saturating_mul(ROUNDS) {
+        if counts.found < counts.turns.saturating_mul(ROUNDS_PER_PERMIT) {
             return;
         }
         counts.found = 0;

@@ -7,12 +7,12 @@ use parking_lot::{Mutex, MutexGuard};
 /// A moment by two clocks: the monotonic clock may stop while the machine is suspended, and the
 /// wall clock may be set back.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Moment {
+pub(crate) struct ClockPair {
     steady: Instant,
     wall: SystemTime,
 }
 
-impl Moment {
+impl ClockPair {
     pub(crate) fn now() -> Self {
         Self {
             steady: Instant::now(),
@@ -33,24 +33,24 @@ impl Moment {
 pub(crate) struct Tenure {
     rescue_after: Duration,
     /// When the last answered heartbeat was sent; `None` after the worker was declared dead.
-    renewed: Mutex<Option<Moment>>,
+    renewed: Mutex<Option<ClockPair>>,
 }
 
 impl Tenure {
     /// Creates the tenure of a worker whose registration was sent at this moment.
-    pub(crate) fn new(rescue_after: Duration, sent: Moment) -> Self {
+    pub(crate) fn new(rescue_after: Duration, sent: ClockPair) -> Self {
         Self {
             rescue_after,
             renewed: Mutex::new(Some(sent)),
         }
     }
 
-    fn last(&self) -> MutexGuard<'_, Option<Moment>> {
+    fn last(&self) -> MutexGuard<'_, Option<ClockPair>> {
         self.renewed.lock()
     }
 
     /// Records the answer to a heartbeat that was sent at this moment.
-    pub(crate) fn renew(&self, sent: Moment) {
+    pub(crate) fn renew(&self, sent: ClockPair) {
         if let Some(last) = &mut *self.last()
             && last.steady < sent.steady
         {
@@ -74,13 +74,13 @@ impl Tenure {
 mod tests {
     use std::time::Duration;
 
-    use super::{Moment, Tenure};
+    use super::{ClockPair, Tenure};
 
     const LONG: Duration = Duration::from_secs(30);
 
-    fn ago(steady: Duration, wall: Duration) -> Moment {
-        let now = Moment::now();
-        Moment {
+    fn ago(steady: Duration, wall: Duration) -> ClockPair {
+        let now = ClockPair::now();
+        ClockPair {
             steady: now.steady.checked_sub(steady).unwrap(),
             wall: now.wall - wall,
         }
@@ -95,7 +95,7 @@ mod tests {
         ] {
             let tenure = Tenure::new(LONG, ago(steady, wall));
             assert_eq!(tenure.is_over(), is_over, "{steady:?} {wall:?}");
-            tenure.renew(Moment::now());
+            tenure.renew(ClockPair::now());
             assert!(!tenure.is_over());
         }
     }
@@ -105,16 +105,16 @@ mod tests {
         let tenure = Tenure::new(LONG, ago(LONG * 3, LONG * 3));
         tenure.renew(ago(LONG * 2, LONG * 2));
         assert!(tenure.is_over());
-        tenure.renew(Moment::now());
+        tenure.renew(ClockPair::now());
         tenure.renew(ago(LONG * 2, LONG * 2));
         assert!(!tenure.is_over());
     }
 
     #[test]
     fn a_worker_declared_dead_is_never_renewed() {
-        let tenure = Tenure::new(LONG, Moment::now());
+        let tenure = Tenure::new(LONG, ClockPair::now());
         tenure.end();
-        tenure.renew(Moment::now());
+        tenure.renew(ClockPair::now());
         assert!(tenure.is_over());
     }
 }

@@ -26,7 +26,7 @@ pub(super) fn check(json: &str) -> Result<i32, String> {
         match byte {
             b'"' => at = skip_string(bytes, at)?,
             b'-' | b'0'..=b'9' => {
-                let number = number(bytes, at)?;
+                let number = skip_number(bytes, at)?;
                 printed += number.printed;
                 at = number.end;
                 counted = at;
@@ -92,7 +92,7 @@ fn hex4(bytes: &[u8], at: usize) -> Option<u32> {
 }
 
 /// The extent of a number in the text.
-struct Number {
+struct NumberExtent {
     /// The place after the number.
     end: usize,
     /// Bytes of the number as the database prints it, without an exponent: 401 for `1e400`.
@@ -101,28 +101,28 @@ struct Number {
 
 /// Skips a number that starts at `start`. Rejects numbers that are too long when printed, and
 /// numbers that the database cannot store.
-fn number(bytes: &[u8], start: usize) -> Result<Number, String> {
+fn skip_number(bytes: &[u8], start: usize) -> Result<NumberExtent, String> {
     let is_part = |byte: &&u8| matches!(byte, b'0'..=b'9' | b'-' | b'+' | b'.' | b'e' | b'E');
     let text = &bytes[start..];
     let text = &text[..text.iter().take_while(is_part).count()];
     let e = text.iter().position(|byte| matches!(byte, b'e' | b'E'));
-    let exponent = e.map_or(Some(0), |e| parsed(&text[e + 1..]));
+    let exponent = e.map_or(Some(0), |e| parse_digits(&text[e + 1..]));
     let Some(exponent) = exponent.filter(|exponent| exponent.unsigned_abs() <= MAX_EXPONENT) else {
-        return Err(beyond());
+        return Err(number_too_large());
     };
-    Ok(Number {
+    Ok(NumberExtent {
         end: start + text.len(),
-        printed: printed(&text[..e.unwrap_or(text.len())], exponent)?,
+        printed: printed_length(&text[..e.unwrap_or(text.len())], exponent)?,
     })
 }
 
 /// Returns the bytes of a number when it is printed without its exponent.
-fn printed(mantissa: &[u8], exponent: i64) -> Result<usize, String> {
+fn printed_length(mantissa: &[u8], exponent: i64) -> Result<usize, String> {
     let sign = usize::from(mantissa.first() == Some(&b'-'));
     let point = mantissa.iter().position(|byte| *byte == b'.');
     let whole = point.unwrap_or(mantissa.len()) - sign;
     let decimals = point.map_or(0, |point| mantissa.len() - point - 1);
-    let decimals = usize::try_from(signed(decimals) - exponent).unwrap_or(0);
+    let decimals = usize::try_from(to_i64(decimals) - exponent).unwrap_or(0);
     if decimals > MAX_DECIMALS {
         return Err(format!(
             "must not contain a number with more than {MAX_DECIMALS} decimals"
@@ -132,28 +132,28 @@ fn printed(mantissa: &[u8], exponent: i64) -> Result<usize, String> {
     let mut before_point = 0;
     // Zero has no first digit.
     if let Some(zeros) = digits().position(|digit| *digit != b'0') {
-        before_point = signed(whole) - signed(zeros) + exponent;
+        before_point = to_i64(whole) - to_i64(zeros) + exponent;
         let power = (before_point - 1).unsigned_abs();
         let is_one = || digits().filter(|digit| **digit != b'0').eq(b"1");
         let is_more = before_point > 0 && power == MAX_EXPONENT && !is_one();
         if power > MAX_EXPONENT || is_more {
-            return Err(beyond());
+            return Err(number_too_large());
         }
     }
     let before_point = usize::try_from(before_point).unwrap_or(0).max(1);
     Ok(sign + before_point + usize::from(decimals > 0) + decimals)
 }
 
-fn beyond() -> String {
+fn number_too_large() -> String {
     format!("must not contain a number beyond 1e±{MAX_EXPONENT}")
 }
 
-fn parsed(digits: &[u8]) -> Option<i64> {
+fn parse_digits(digits: &[u8]) -> Option<i64> {
     std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
 /// Converts a length; the texts here are never as long as the maximum.
-fn signed(length: usize) -> i64 {
+fn to_i64(length: usize) -> i64 {
     i64::try_from(length).unwrap_or(i64::MAX)
 }
 
@@ -214,7 +214,7 @@ mod tests {
             ("0e400", 1),
             ("0e-3", 5),
         ] {
-            let number = super::number(text.as_bytes(), 0).map(|one| (one.end, one.printed));
+            let number = super::skip_number(text.as_bytes(), 0).map(|one| (one.end, one.printed));
             assert_eq!(number, Ok((text.len(), printed)), "{text}");
         }
     }

@@ -14,7 +14,7 @@ const DEFAULT_ATTEMPTS: i32 = 25;
 /// The default time from when a job is due until it expires: 30 days, as in the database.
 pub(crate) const DEFAULT_EXPIRES_AFTER: SignedDuration = SignedDuration::from_hours(30 * 24);
 /// Bytes of a job on the wire in addition to its texts: numbers, times, lengths.
-const BESIDES: usize = 64;
+const FIXED_BYTES: usize = 64;
 
 /// A job to be enqueued.
 ///
@@ -65,7 +65,7 @@ impl NewJob {
 
     /// As [`new`](Self::new), but `enqueue` returns the error.
     pub(super) fn unchecked<T: Serialize + ?Sized>(name: String, kwargs: &T) -> Self {
-        let (kwargs, kwargs_bytes, refused) = match checked(&name, kwargs) {
+        let (kwargs, kwargs_bytes, refused) = match check_arguments(&name, kwargs) {
             Ok((kwargs, bytes)) => (kwargs, bytes, None),
             Err(refused) => (String::new(), 0, Some(refused)),
         };
@@ -201,14 +201,14 @@ impl NewJob {
     pub(crate) fn check(&self) -> Result<(), Error> {
         self.allowed()?;
         if let Some(queue) = &self.queue {
-            text("queue", queue, 1, 255)?;
+            check_text("queue", queue, 1, 255)?;
         }
-        text("tag", &self.tag, 0, 255)?;
+        check_text("tag", &self.tag, 0, 255)?;
         if let Some(key) = &self.unique_key {
-            text("unique_key", key, 1, 1024)?;
+            check_text("unique_key", key, 1, 1024)?;
         }
         if let Some(key) = &self.ordering_key {
-            text("ordering_key", key, 1, 1024)?;
+            check_text("ordering_key", key, 1, 1024)?;
         }
         if let Some(trace) = &self.trace {
             trace::check(trace)?;
@@ -219,12 +219,12 @@ impl NewJob {
                 "must be at least 1, or none for no limit",
             ));
         }
-        instant("scheduled_at", self.scheduled_at)?;
+        check_time("scheduled_at", self.scheduled_at)?;
         match (self.expires_at, self.scheduled_at) {
-            (None, Some(due)) if !fits(due.checked_add(DEFAULT_EXPIRES_AFTER).ok()) => {
+            (None, Some(due)) if !is_valid_time(due.checked_add(DEFAULT_EXPIRES_AFTER).ok()) => {
                 Err(Error::invalid("scheduled_at", NO_EXPIRY))
             }
-            (expires, _) => instant("expires_at", expires),
+            (expires, _) => check_time("expires_at", expires),
         }
     }
 
@@ -233,7 +233,7 @@ impl NewJob {
         let keys = [&self.unique_key, &self.ordering_key];
         let texts = [&self.queue, &self.trace].into_iter().chain(keys);
         let texts: usize = texts.flatten().map(String::len).sum();
-        BESIDES + self.name.len() + self.kwargs.len() + self.tag.len() + texts
+        FIXED_BYTES + self.name.len() + self.kwargs.len() + self.tag.len() + texts
     }
 }
 
@@ -249,21 +249,21 @@ impl fmt::Debug for NewJob {
 
 /// Returns the arguments as they are sent and their size in bytes as the database prints them, or
 /// the rejected field and the reason.
-fn checked<T: Serialize + ?Sized>(
+fn check_arguments<T: Serialize + ?Sized>(
     name: &str,
     kwargs: &T,
 ) -> Result<(String, i32), (&'static str, String)> {
-    readable(name, 1, 255).map_err(|reason| ("name", reason))?;
+    check_readable(name, 1, 255).map_err(|reason| ("name", reason))?;
     let kwargs = serde_json::to_string(kwargs).map_err(|error| ("kwargs", error.to_string()))?;
     let bytes = arguments::check(&kwargs).map_err(|reason| ("kwargs", reason))?;
     Ok((kwargs, bytes))
 }
 
-pub(crate) fn text(field: &'static str, value: &str, min: usize, max: usize) -> Result<(), Error> {
-    readable(value, min, max).map_err(|reason| Error::invalid(field, reason))
+pub(crate) fn check_text(field: &'static str, value: &str, min: usize, max: usize) -> Result<(), Error> {
+    check_readable(value, min, max).map_err(|reason| Error::invalid(field, reason))
 }
 
-fn readable(value: &str, min: usize, max: usize) -> Result<(), String> {
+fn check_readable(value: &str, min: usize, max: usize) -> Result<(), String> {
     if value.len() < min || value.len() > max {
         return Err(format!("must have {min} to {max} bytes"));
     }
@@ -276,17 +276,17 @@ fn readable(value: &str, min: usize, max: usize) -> Result<(), String> {
 const NO_EXPIRY: &str = "must be 30 days before the year 9999, unless expires_at is given";
 
 /// Checks that all clients of the database can read the time.
-fn instant(field: &'static str, at: Option<Timestamp>) -> Result<(), Error> {
-    if at.is_some() && !fits(at) {
+fn check_time(field: &'static str, at: Option<Timestamp>) -> Result<(), Error> {
+    if at.is_some() && !is_valid_time(at) {
         return Err(Error::invalid(field, "must be in the years 1 to 9998"));
     }
     Ok(())
 }
 
-fn fits(at: Option<Timestamp>) -> bool {
+fn is_valid_time(at: Option<Timestamp>) -> bool {
     // The first second of year 1, and of year 9999.
-    const YEARS: std::ops::Range<i64> = -62_135_596_800..253_370_764_800;
-    at.is_some_and(|at| YEARS.contains(&at.as_microsecond().div_euclid(1_000_000)))
+    const VALID_SECONDS: std::ops::Range<i64> = -62_135_596_800..253_370_764_800;
+    at.is_some_and(|at| VALID_SECONDS.contains(&at.as_microsecond().div_euclid(1_000_000)))
 }
 
 #[cfg(test)]

@@ -4,21 +4,21 @@ use super::Job;
 use crate::error::Error;
 
 /// The largest trace context, in bytes.
-const MOST: usize = 600;
+const MAX_BYTES: usize = 600;
 /// Length of a `traceparent` of version 00, in bytes.
-const PARENT: usize = 55;
+const TRACEPARENT_BYTES: usize = 55;
 
 impl Job {
     /// Returns the `traceparent` of the job's trace context. `None` for a job without one, and if a
     /// role that may write rows of the store wrote an invalid one.
     pub fn traceparent(&self) -> Option<&str> {
-        parts(self.trace.as_deref()?).map(|(parent, _)| parent)
+        split_trace(self.trace.as_deref()?).map(|(parent, _)| parent)
     }
 
     /// Returns the `tracestate` of the job's trace context, if it has one; never without a
     /// [`traceparent`](Self::traceparent).
     pub fn tracestate(&self) -> Option<&str> {
-        parts(self.trace.as_deref()?)?.1
+        split_trace(self.trace.as_deref()?)?.1
     }
 }
 
@@ -26,7 +26,7 @@ impl Job {
     /// Returns both parts with their names in W3C Trace Context.
     #[cfg(any(feature = "exec", feature = "http"))]
     pub(crate) fn trace_headers(&self) -> [(&'static str, Option<&str>); 2] {
-        let read = self.trace.as_deref().and_then(parts);
+        let read = self.trace.as_deref().and_then(split_trace);
         [
             ("traceparent", read.map(|(parent, _)| parent)),
             ("tracestate", read.and_then(|(_, state)| state)),
@@ -36,19 +36,19 @@ impl Job {
 
 pub(super) fn check(trace: &str) -> Result<(), Error> {
     let problem = match trace.len() {
-        ..=MOST if parts(trace).is_some() => return Ok(()),
-        ..=MOST => {
+        ..=MAX_BYTES if split_trace(trace).is_some() => return Ok(()),
+        ..=MAX_BYTES => {
             "must be a traceparent of version 00, with a space and a tracestate or without".into()
         }
-        _ => format!("must have at most {MOST} bytes"),
+        _ => format!("must have at most {MAX_BYTES} bytes"),
     };
     Err(Error::invalid("trace", problem))
 }
 
 /// Splits a trace context into its parts. Accepts the same text as posthaste.is_valid
 /// (sql/functions/checks.sql).
-fn parts(trace: &str) -> Option<(&str, Option<&str>)> {
-    let (parent, rest) = trace.split_at_checked(PARENT)?;
+fn split_trace(trace: &str) -> Option<(&str, Option<&str>)> {
+    let (parent, rest) = trace.split_at_checked(TRACEPARENT_BYTES)?;
     let is_parent = parent.starts_with("00-") && is_traceparent(parent);
     let is_state = |state: &str| {
         let is_visible = |byte: u8| (b'!'..=b'~').contains(&byte);
@@ -83,30 +83,30 @@ pub fn is_traceparent(value: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{check, parts};
+    use super::{check, split_trace};
 
-    const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    const TRACEPARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
     #[test]
     fn a_trace_has_a_traceparent_and_an_optional_tracestate() {
-        assert_eq!(parts(PARENT), Some((PARENT, None)));
-        let both = format!("{PARENT} a=1, b=2");
-        assert_eq!(parts(&both), Some((PARENT, Some("a=1, b=2"))));
-        let longest = format!("{PARENT} {}", "s".repeat(600 - 56));
+        assert_eq!(split_trace(TRACEPARENT), Some((TRACEPARENT, None)));
+        let both = format!("{TRACEPARENT} a=1, b=2");
+        assert_eq!(split_trace(&both), Some((TRACEPARENT, Some("a=1, b=2"))));
+        let longest = format!("{TRACEPARENT} {}", "s".repeat(600 - 56));
         assert!(check(&longest).is_ok());
         for wrong in [
             String::new(),
-            PARENT.to_uppercase(),
-            PARENT.replace("00-4", "01-4"),
-            PARENT.replace('-', "_"),
-            PARENT.replace("4bf", "\u{e4}f"),
-            format!("{PARENT} "),
-            format!("{PARENT}  a=1"),
-            format!("{PARENT} a=1 "),
-            format!("{PARENT}\na=1"),
-            format!("{PARENT} a=\u{e4}"),
-            format!("{PARENT}-a"),
-            format!(" {PARENT}"),
+            TRACEPARENT.to_uppercase(),
+            TRACEPARENT.replace("00-4", "01-4"),
+            TRACEPARENT.replace('-', "_"),
+            TRACEPARENT.replace("4bf", "\u{e4}f"),
+            format!("{TRACEPARENT} "),
+            format!("{TRACEPARENT}  a=1"),
+            format!("{TRACEPARENT} a=1 "),
+            format!("{TRACEPARENT}\na=1"),
+            format!("{TRACEPARENT} a=\u{e4}"),
+            format!("{TRACEPARENT}-a"),
+            format!(" {TRACEPARENT}"),
             format!("{longest}s"),
         ] {
             let error = check(&wrong).expect_err(&wrong).to_string();

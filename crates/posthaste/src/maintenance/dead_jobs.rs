@@ -7,7 +7,7 @@ use super::attempt;
 use crate::store::reconnecting::ReconnectingClient;
 
 /// The most jobs of one queue, name and reason that are logged one by one; more share one line.
-const FEW: i64 = 5;
+const MAX_LOGGED_ALONE: i64 = 5;
 
 /// The time up to which deaths are logged.
 #[derive(Default)]
@@ -18,7 +18,7 @@ pub(super) struct DeadJobs {
 
 impl DeadJobs {
     pub(super) async fn log(&mut self, link: &ReconnectingClient) {
-        let Some((until, deaths)) = attempt!(link, deaths(self.until, FEW)) else {
+        let Some((until, deaths)) = attempt!(link, deaths(self.until, MAX_LOGGED_ALONE)) else {
             return;
         };
         self.until = Some(until);
@@ -26,7 +26,7 @@ impl DeadJobs {
             let (state, queue, name) = (&*death.state, &*death.queue, &*death.name);
             let error = death.error.as_deref();
             match death.jobs {
-                ..=FEW => tracing::warn!(
+                ..=MAX_LOGGED_ALONE => tracing::warn!(
                     job = death.job,
                     name,
                     queue,

@@ -9,27 +9,27 @@ use tokio::sync::watch;
 
 use super::counting::{COUNT_EVERY, Counting};
 use super::dead_jobs::DeadJobs;
-use super::holders::Holders;
+use super::holders::BlockedDuties;
 use super::liveness::Liveness;
 use super::segments::SegmentUpkeep;
-use super::unworked::Unworked;
-use super::{LONGEST_PAUSE, MOVE, Maintenance, attempt};
+use super::unworked::UnworkedQueues;
+use super::{MAX_PAUSE_INTERVALS, OVERFLOW_BATCH, Maintenance, attempt};
 use crate::config::Config;
 
 /// A slot is compacted when this many of its rows, or a segment's bytes, and half of it, are dead.
-const SPENT: i64 = 100_000;
+const MIN_DEAD_ROWS: i64 = 100_000;
 /// Expired jobs recorded in one transaction.
-const EXPIRE: i32 = 5_000;
+const EXPIRE_BATCH: i32 = 5_000;
 /// Overdue confirmations retried in one transaction.
-const OVERDUE: i32 = 1_000;
+const OVERDUE_BATCH: i32 = 1_000;
 /// The longest delay of a sample while there are uncounted jobs, which the sample would count too.
-const SAMPLE_WAITS: Duration = Duration::from_secs(40);
+const MAX_SAMPLE_DELAY: Duration = Duration::from_secs(40);
 /// The most rows that posthaste.prune_inbox() removes in one call; if it removes this many, there
 /// may be more.
-const INBOX_PAGE: i64 = 10_000;
+const INBOX_BATCH: i64 = 10_000;
 /// Duties that read whole slots begin this long after a worker became the leader, so that a backlog
 /// that is worked off at once does not wait for them.
-const SETTLED: Duration = Duration::from_secs(1);
+const SETTLING_TIME: Duration = Duration::from_secs(1);
 
 /// A recurring task of the leader.
 pub struct Duty {
@@ -43,7 +43,7 @@ pub struct Duty {
     first: Duration,
     /// It is due at its time while jobs come, although the rounds of other duties become rarer.
     is_slowed_by_cost: bool,
-    run: for<'a> fn(&'a mut Duties, &'a Maintenance) -> BoxFuture<'a, Outcome>,
+    run: for<'a> fn(&'a mut Duties, &'a Maintenance) -> BoxFuture<'a, DutyResult>,
 }
 
 enum Every {
@@ -54,7 +54,7 @@ enum Every {
 
 /// The result of a duty.
 #[derive(Default)]
-struct Outcome {
+struct DutyResult {
     did_something: bool,
     /// Overrides the duty's pause.
     pause: Option<Duration>,
@@ -63,26 +63,26 @@ struct Outcome {
 /// The duties in the order in which a round does them.
 pub static DUTIES: [Duty; 15] = [
     Duty::new("note_ids", Every::Round, |_, leader| {
-        async move { did(attempt!(&leader.duties, note_ids()) == Some(true)) }.boxed()
+        async move { did_work(attempt!(&leader.duties, note_ids()) == Some(true)) }.boxed()
     })
     .slowed_by_cost(),
     Duty::new("turn_ring", Every::Round, |duties, leader| {
-        async move { did(duties.ring.turn(leader, &mut duties.holders).await) }.boxed()
+        async move { did_work(duties.ring.turn(leader, &mut duties.holders).await) }.boxed()
     }),
     Duty::new("rescue", Every::Round, |duties, leader| {
         async move {
             let (link, config) = (&leader.duties, &leader.config);
             duties.liveness.watch(link, config).await;
-            Outcome::default()
+            DutyResult::default()
         }
         .boxed()
     }),
     Duty::new("retry_overdue", Every::Round, |_, leader| {
-        async move { did(attempt!(&leader.duties, retry_overdue(OVERDUE)) > Some(0)) }.boxed()
+        async move { did_work(attempt!(&leader.duties, retry_overdue(OVERDUE_BATCH)) > Some(0)) }.boxed()
     }),
     // It reads whole slots when a cancelled job may be found.
     Duty::new("cancel_again", Every::Round, |_, leader| {
-        async move { did(attempt!(&leader.duties, cancel_again()) > Some(0)) }.boxed()
+        async move { did_work(attempt!(&leader.duties, cancel_again()) > Some(0)) }.boxed()
     })
     .bounded(20),
     Duty::new("tidy_scheduled", Every::Round, |duties, leader| {
@@ -95,11 +95,11 @@ pub static DUTIES: [Duty; 15] = [
         expire(leader).boxed()
     })
     .bounded(20)
-    .after(SETTLED),
-    Duty::new("log_deaths", seconds(2), |duties, leader| {
+    .after(SETTLING_TIME),
+    Duty::new("log_deaths", every_seconds(2), |duties, leader| {
         async move {
             duties.deaths.log(&leader.duties).await;
-            Outcome::default()
+            DutyResult::default()
         }
         .boxed()
     }),
@@ -109,7 +109,7 @@ pub static DUTIES: [Duty; 15] = [
         |duties, leader| {
             async move {
                 let (is_more, pause) = duties.counting.count(&leader.duties).await;
-                Outcome {
+                DutyResult {
                     did_something: is_more,
                     pause: Some(pause),
                 }
@@ -118,10 +118,10 @@ pub static DUTIES: [Duty; 15] = [
         },
     )
     .bounded(500)
-    .after(SETTLED)
+    .after(SETTLING_TIME)
     .slowed_by_cost(),
     // Corrects times written while the server's clock was ahead.
-    Duty::new("correct_future_times", seconds(60), |_, leader| {
+    Duty::new("correct_future_times", every_seconds(60), |_, leader| {
         async move {
             if let Some(rows @ 1..) = attempt!(&leader.duties, correct_future_times()) {
                 tracing::warn!(
@@ -129,31 +129,31 @@ pub static DUTIES: [Duty; 15] = [
                     "the server's clock was ahead: corrected what it had written"
                 );
             }
-            Outcome::default()
+            DutyResult::default()
         }
         .boxed()
     }),
-    Duty::new("take_sample", seconds(5), |duties, leader| {
+    Duty::new("take_sample", every_seconds(5), |duties, leader| {
         duties.take_sample(leader).boxed()
     })
     .bounded(50)
     .after(Duration::from_secs(5)),
-    Duty::new("prune", seconds(600), |duties, leader| {
+    Duty::new("prune", every_seconds(600), |duties, leader| {
         duties.prune(leader).boxed()
     }),
-    Duty::new("log_unworked", seconds(10), |duties, leader| {
+    Duty::new("log_unworked", every_seconds(10), |duties, leader| {
         async move {
             duties.unworked.log(&leader.duties).await;
-            Outcome::default()
+            DutyResult::default()
         }
         .boxed()
     })
     .bounded(500)
     .after(Duration::from_secs(10)),
-    Duty::new("prune_inbox", seconds(600), |_, leader| {
+    Duty::new("prune_inbox", every_seconds(600), |_, leader| {
         async move {
-            let is_full = attempt!(&leader.duties, prune_inbox()) >= Some(INBOX_PAGE);
-            Outcome {
+            let is_full = attempt!(&leader.duties, prune_inbox()) >= Some(INBOX_BATCH);
+            DutyResult {
                 did_something: is_full,
                 // One page per round, so that no other duty waits for a backlog.
                 pause: is_full.then_some(Duration::ZERO),
@@ -163,12 +163,12 @@ pub static DUTIES: [Duty; 15] = [
     }),
 ];
 
-const fn seconds(seconds: u64) -> Every {
+const fn every_seconds(seconds: u64) -> Every {
     Every::Pause(Duration::from_secs(seconds))
 }
 
-fn did(did_something: bool) -> Outcome {
-    Outcome {
+fn did_work(did_something: bool) -> DutyResult {
+    DutyResult {
         did_something,
         pause: None,
     }
@@ -178,7 +178,7 @@ impl Duty {
     const fn new(
         name: &'static str,
         every: Every,
-        run: for<'a> fn(&'a mut Duties, &'a Maintenance) -> BoxFuture<'a, Outcome>,
+        run: for<'a> fn(&'a mut Duties, &'a Maintenance) -> BoxFuture<'a, DutyResult>,
     ) -> Self {
         Self {
             name,
@@ -259,8 +259,8 @@ struct Duties {
     deaths: DeadJobs,
     ring: SegmentUpkeep,
     counting: Counting,
-    unworked: Unworked,
-    holders: Holders,
+    unworked: UnworkedQueues,
+    holders: BlockedDuties,
 }
 
 impl Duties {
@@ -279,8 +279,8 @@ impl Duties {
             deaths: DeadJobs::default(),
             ring: SegmentUpkeep::default(),
             counting: Counting::default(),
-            unworked: Unworked::default(),
-            holders: Holders::default(),
+            unworked: UnworkedQueues::default(),
+            holders: BlockedDuties::default(),
         }
     }
 
@@ -298,7 +298,7 @@ impl Duties {
     /// are enqueued and worked only need a new segment now and then; a segment that took some time
     /// to fill may take an eighth longer.
     fn rest(&self, shortest: Duration) -> Duration {
-        (self.did_at.elapsed() / 8).clamp(shortest, shortest * LONGEST_PAUSE)
+        (self.did_at.elapsed() / 8).clamp(shortest, shortest * MAX_PAUSE_INTERVALS)
     }
 
     async fn round(&mut self, leader: &Maintenance) {
@@ -325,9 +325,9 @@ impl Duties {
         }
     }
 
-    async fn tidy_scheduled(&mut self, leader: &Maintenance) -> Outcome {
+    async fn tidy_scheduled(&mut self, leader: &Maintenance) -> DutyResult {
         let bytes = leader.config.segment_bytes;
-        let step = attempt!(&leader.duties, tidy_scheduled(SPENT, bytes));
+        let step = attempt!(&leader.duties, tidy_scheduled(MIN_DEAD_ROWS, bytes));
         if step.as_ref().is_some_and(|step| step.did == "rotated") {
             // A sleeping promoter does not poll the old segment.
             leader.notifications.promoter.woken.notify_one();
@@ -335,34 +335,34 @@ impl Duties {
         let did_something = step.as_ref().is_some_and(|step| step.did != "none");
         let holder = step.and_then(|step| step.blocker);
         self.holders.note_lock_holder("tidy_scheduled", holder);
-        did(did_something)
+        did_work(did_something)
     }
 
-    async fn tidy_overflow(&mut self, leader: &Maintenance) -> Outcome {
+    async fn tidy_overflow(&mut self, leader: &Maintenance) -> DutyResult {
         let bytes = leader.config.segment_bytes;
-        let step = attempt!(&leader.duties, tidy_overflow(SPENT, MOVE, bytes));
+        let step = attempt!(&leader.duties, tidy_overflow(MIN_DEAD_ROWS, OVERFLOW_BATCH, bytes));
         let did_something = step.as_ref().is_some_and(|step| step.did != "none");
         let holder = step.and_then(|step| step.blocker);
         self.holders.note_lock_holder("tidy_overflow", holder);
-        did(did_something)
+        did_work(did_something)
     }
 
     /// Takes the sample of this minute, unless the database has it.
-    async fn take_sample(&mut self, leader: &Maintenance) -> Outcome {
+    async fn take_sample(&mut self, leader: &Maintenance) -> DutyResult {
         if self.sample_waits(Instant::now()) {
-            return Outcome {
+            return DutyResult {
                 did_something: false,
                 pause: Some(Duration::ZERO),
             };
         }
         attempt!(&leader.duties, take_sample());
-        Outcome::default()
+        DutyResult::default()
     }
 
-    /// Whether a due sample waits for counting, which it does for at most `SAMPLE_WAITS`.
+    /// Whether a due sample waits for counting, which it does for at most `MAX_SAMPLE_DELAY`.
     fn sample_waits(&mut self, now: Instant) -> bool {
         let since = *self.sample_due_at.get_or_insert(now);
-        let waits = !self.counting.is_complete() && now < since + SAMPLE_WAITS;
+        let waits = !self.counting.is_complete() && now < since + MAX_SAMPLE_DELAY;
         if !waits {
             self.sample_due_at = None;
         }
@@ -370,24 +370,24 @@ impl Duties {
     }
 
     /// Removes old confirmations, workers and history.
-    async fn prune(&mut self, leader: &Maintenance) -> Outcome {
+    async fn prune(&mut self, leader: &Maintenance) -> DutyResult {
         let link = &leader.duties;
         attempt!(link, prune());
         let history = attempt!(link, tidy_history());
         let holder = history.and_then(|step| step.blocker);
         self.holders.note_lock_holder("tidy_history", holder);
-        Outcome::default()
+        DutyResult::default()
     }
 }
 
 /// Expires jobs, reading whole slots.
-async fn expire(leader: &Maintenance) -> Outcome {
+async fn expire(leader: &Maintenance) -> DutyResult {
     let link = &leader.duties;
-    attempt!(link, confirm_in_flight(EXPIRE));
+    attempt!(link, confirm_in_flight(EXPIRE_BATCH));
     for slot in 0..8 {
-        attempt!(link, expire(slot, EXPIRE));
+        attempt!(link, expire(slot, EXPIRE_BATCH));
     }
-    Outcome::default()
+    DutyResult::default()
 }
 
 #[cfg(test)]

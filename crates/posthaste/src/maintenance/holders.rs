@@ -5,19 +5,19 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 /// A duty that waited for this long is logged.
-const HELD_UP: Duration = Duration::from_secs(10);
+const MIN_LOGGED_WAIT: Duration = Duration::from_secs(10);
 
 /// The duties that are held up now.
 #[derive(Default)]
-pub(super) struct Holders(HashMap<&'static str, HeldUp>);
+pub(super) struct BlockedDuties(HashMap<&'static str, BlockedDuty>);
 
-struct HeldUp {
+struct BlockedDuty {
     since: Instant,
     /// The blocker that was logged last.
     logged: Option<String>,
 }
 
-impl Holders {
+impl BlockedDuties {
     /// Records the session whose lock blocks this duty; `None` if there is none.
     pub(super) fn note_lock_holder(&mut self, duty: &'static str, holder: Option<String>) {
         if let Some(holder) = self.newly_held(duty, holder, Instant::now()) {
@@ -54,12 +54,12 @@ impl Holders {
             self.0.remove(duty);
             return None;
         };
-        let held_up = self.0.entry(duty).or_insert(HeldUp {
+        let held_up = self.0.entry(duty).or_insert(BlockedDuty {
             since: now,
             logged: None,
         });
         let is_news = held_up.logged.as_ref() != Some(&holder) && !holder.is_empty();
-        if !is_news || now.duration_since(held_up.since) < HELD_UP {
+        if !is_news || now.duration_since(held_up.since) < MIN_LOGGED_WAIT {
             return None;
         }
         held_up.logged = Some(holder.clone());
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn blockers_of_a_duty_are_named_after_a_wait() {
-        let (mut holders, start) = (Holders::default(), Instant::now());
+        let (mut holders, start) = (BlockedDuties::default(), Instant::now());
         let mut news = |holder: Option<&str>, seconds| {
             let now = start + Duration::from_secs(seconds);
             holders.newly_held("reclaim", holder.map(str::to_owned), now)
@@ -92,8 +92,8 @@ mod tests {
 
     #[test]
     fn wait_times_are_tracked_per_duty() {
-        let (mut holders, start) = (Holders::default(), Instant::now());
-        let late = start + HELD_UP;
+        let (mut holders, start) = (BlockedDuties::default(), Instant::now());
+        let late = start + MIN_LOGGED_WAIT;
         let one = || Some("session 1".to_owned());
         assert_eq!(holders.newly_held("reclaim", one(), start), None);
         assert_eq!(holders.newly_held("tidy_history", one(), late), None);

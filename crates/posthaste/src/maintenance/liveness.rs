@@ -10,7 +10,7 @@ use crate::retry::Backoff;
 use crate::store::reconnecting::ReconnectingClient;
 
 /// Delay after each rescue of a dead worker; rescues continue for a day.
-const AGAIN: Backoff = Backoff {
+const RESCUE_BACKOFF: Backoff = Backoff {
     base: Duration::from_secs(2),
     cap: Duration::from_secs(600),
 };
@@ -20,13 +20,13 @@ const NO_JITTER: f64 = 1.0;
 /// The heartbeats that this leader has seen.
 #[derive(Default)]
 pub(super) struct Liveness {
-    watched: HashMap<i64, Seen>,
+    watched: HashMap<i64, WatchedWorker>,
     /// When the last poll was answered.
     polled: Option<Instant>,
 }
 
 /// The state of one watched worker.
-struct Seen {
+struct WatchedWorker {
     beat: i64,
     /// How long no new heartbeat was seen.
     silent: Duration,
@@ -35,7 +35,7 @@ struct Seen {
     rescues: u32,
 }
 
-impl Seen {
+impl WatchedWorker {
     fn new(beat: i64) -> Self {
         Self {
             beat,
@@ -48,7 +48,7 @@ impl Seen {
     /// Whether to rescue now. Rescues are repeated with growing delays: a claim of the dead worker
     /// may still commit, and a job locked by an open transaction was skipped.
     fn needs_rescue(&self) -> bool {
-        let wait = AGAIN.after(self.rescues, NO_JITTER);
+        let wait = RESCUE_BACKOFF.after(self.rescues, NO_JITTER);
         self.rescues == 0 || self.rescued_at.elapsed() >= wait
     }
 }
@@ -73,13 +73,13 @@ impl Liveness {
             .retain(|worker, _| beats.iter().any(|(id, ..)| id == worker));
         for (worker, beat, stopped) in beats {
             let seen = match self.watched.entry(worker) {
-                Entry::Vacant(entry) => entry.insert(Seen::new(beat)),
+                Entry::Vacant(entry) => entry.insert(WatchedWorker::new(beat)),
                 Entry::Occupied(entry) => {
                     let seen = entry.into_mut();
                     if seen.beat == beat {
                         seen.silent += passed.unwrap_or_default();
                     } else {
-                        *seen = Seen::new(beat);
+                        *seen = WatchedWorker::new(beat);
                     }
                     seen
                 }

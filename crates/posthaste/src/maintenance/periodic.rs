@@ -3,17 +3,17 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use crate::periodic::{Missed, due, schedule::Schedule};
+use crate::periodic::{Missed, due_ticks, schedule::Schedule};
 use crate::store::periodic::{self as store, Due};
 use crate::store::reconnecting::ReconnectingClient;
 
 /// The failures that this leader has logged.
 #[derive(Default)]
-pub(super) struct Periodic {
+pub(super) struct PeriodicTicker {
     logged: HashSet<String>,
 }
 
-impl Periodic {
+impl PeriodicTicker {
     /// Enqueues the due ticks. Returns the time until the next tick if it is near. A schedule that
     /// cannot be read or enqueued does not delay the others.
     pub(super) async fn tick(&mut self, link: &ReconnectingClient) -> Option<Duration> {
@@ -22,11 +22,11 @@ impl Periodic {
         let (ahead, due): (Vec<_>, Vec<_>) = jobs.into_iter().partition(|job| job.is_ahead);
         let mut failed = Vec::new();
         for job in due {
-            if let Err(error) = one(link, &job).await {
+            if let Err(error) = enqueue_ticks(link, &job).await {
                 failed.push((job, error));
             }
         }
-        self.mark(link, failed).await;
+        self.record_failures(link, failed).await;
         let wait = |job: &Due| Duration::try_from(job.next_at?.duration_since(job.now)).ok();
         let next = ahead.iter().filter_map(wait).min()?;
         Some(next.saturating_sub(asked.elapsed()))
@@ -34,7 +34,7 @@ impl Periodic {
 
     /// Records the errors in the rows of the failed schedules, and logs the first that was not
     /// logged.
-    async fn mark(&mut self, link: &ReconnectingClient, failed: Vec<(Due, String)>) {
+    async fn record_failures(&mut self, link: &ReconnectingClient, failed: Vec<(Due, String)>) {
         if failed.is_empty() {
             return;
         }
@@ -49,14 +49,14 @@ impl Periodic {
     }
 }
 
-async fn one(link: &ReconnectingClient, job: &Due) -> Result<(), String> {
+async fn enqueue_ticks(link: &ReconnectingClient, job: &Due) -> Result<(), String> {
     let schedule = Schedule::parse(&job.schedule, &job.time_zone)?;
     let missed = match job.missed.as_str() {
         "all" => Missed::All,
         "none" => Missed::None,
         _ => Missed::Last,
     };
-    let (ticks, next) = due(&schedule, missed, job.next_at, job.now);
+    let (ticks, next) = due_ticks(&schedule, missed, job.next_at, job.now);
     store::tick(link, job, &ticks, next)
         .await
         .map(drop)

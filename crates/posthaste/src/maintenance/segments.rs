@@ -3,28 +3,28 @@
 
 use std::time::{Duration, Instant};
 
-use super::holders::Holders;
-use super::{MOVE, Maintenance, attempt};
+use super::holders::BlockedDuties;
+use super::{OVERFLOW_BATCH, Maintenance, attempt};
 use crate::store::reconnecting::ReconnectingClient;
 use crate::store::{Reclaim, Segments, Step};
 
 /// Lanes of one queue in a segment after which it is rotated, and the time between two checks.
-const LANES: i32 = 128;
-const LANES_EVERY: Duration = Duration::from_secs(10);
+const MAX_LANES_PER_SEGMENT: i32 = 128;
+const LANE_CHECK_INTERVAL: Duration = Duration::from_secs(10);
 /// Running jobs moved to `in_flight` in one transaction.
-const MOVE_RUNNING: i32 = 200;
+const RUNNING_BATCH: i32 = 200;
 /// Batches verified in one transaction.
-const VERIFY: i32 = 10_000;
+const VERIFY_BATCH: i32 = 10_000;
 
 #[derive(Default)]
 pub(super) struct SegmentUpkeep {
     lanes_at: Option<Instant>,
-    verified: Verified,
+    verified: VerifiedUpTo,
 }
 
 /// The place up to which the oldest segment was verified by the last check.
 #[derive(Default)]
-struct Verified {
+struct VerifiedUpTo {
     segment: i64,
     batch: i64,
 }
@@ -32,16 +32,16 @@ struct Verified {
 impl SegmentUpkeep {
     /// Rotates, seals and reclaims; if the ready log is full, moves the jobs that block this.
     /// Returns whether anything was done.
-    pub(super) async fn turn(&mut self, leader: &Maintenance, holders: &mut Holders) -> bool {
+    pub(super) async fn turn(&mut self, leader: &Maintenance, holders: &mut BlockedDuties) -> bool {
         let link = &leader.duties;
         let bytes = leader.config.segment_bytes;
         // A segment of few jobs may have very many lanes. Every check would probe them until the
         // segment has grown.
         let many = self.lanes_at.is_none_or(|at| Instant::now() >= at);
         if many {
-            self.lanes_at = Some(Instant::now() + LANES_EVERY);
+            self.lanes_at = Some(Instant::now() + LANE_CHECK_INTERVAL);
         }
-        let rotated = attempt!(link, rotate(bytes, many.then_some(LANES))).unwrap_or_default();
+        let rotated = attempt!(link, rotate(bytes, many.then_some(MAX_LANES_PER_SEGMENT))).unwrap_or_default();
         let full = rotated == "full";
         let mut did = rotated != "small";
         let writer = loop {
@@ -60,7 +60,7 @@ impl SegmentUpkeep {
         }
         if full {
             let oldest = (segments.ready_scan % 4) as i32;
-            attempt!(link, move_to_overflow(oldest, MOVE));
+            attempt!(link, move_to_overflow(oldest, OVERFLOW_BATCH));
         }
         did
     }
@@ -69,15 +69,15 @@ impl SegmentUpkeep {
         &mut self,
         link: &ReconnectingClient,
         segments: Segments,
-        holders: &mut Holders,
+        holders: &mut BlockedDuties,
     ) {
         if self.verified.segment != segments.ready_low {
-            self.verified = Verified {
+            self.verified = VerifiedUpTo {
                 segment: segments.ready_low,
                 batch: 0,
             };
         }
-        match attempt!(link, reclaim(segments.ready_low, VERIFY)) {
+        match attempt!(link, reclaim(segments.ready_low, VERIFY_BATCH)) {
             Some(Reclaim::Open(batch)) => {
                 let stuck = self.verified.batch == batch;
                 self.verified.batch = batch;
@@ -86,7 +86,7 @@ impl SegmentUpkeep {
                 if stuck && segments.ready_current - segments.ready_low >= 2 {
                     attempt!(
                         link,
-                        move_running((segments.ready_low % 4) as i32, batch, MOVE_RUNNING)
+                        move_running((segments.ready_low % 4) as i32, batch, RUNNING_BATCH)
                     );
                 }
             }

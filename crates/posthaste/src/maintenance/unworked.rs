@@ -7,18 +7,18 @@ use super::attempt;
 use crate::store::reconnecting::ReconnectingClient;
 
 /// How long a job waits in such a queue before a line is logged, and the time between two lines.
-const WAITED: Duration = Duration::from_secs(10);
-const WARN_AGAIN: Duration = Duration::from_secs(600);
+const MIN_LOGGED_WAIT: Duration = Duration::from_secs(10);
+const WARNING_INTERVAL: Duration = Duration::from_secs(600);
 
 /// Queues without a worker, and when each was logged.
 #[derive(Default)]
-pub(super) struct Unworked(HashMap<String, Instant>);
+pub(super) struct UnworkedQueues(HashMap<String, Instant>);
 
-impl Unworked {
+impl UnworkedQueues {
     pub(super) async fn log(&mut self, link: &ReconnectingClient) {
-        for one in attempt!(link, unworked(WAITED)).unwrap_or_default() {
+        for one in attempt!(link, unworked(MIN_LOGGED_WAIT)).unwrap_or_default() {
             let logged = self.0.get(&one.queue);
-            if logged.is_some_and(|logged| logged.elapsed() < WARN_AGAIN) {
+            if logged.is_some_and(|logged| logged.elapsed() < WARNING_INTERVAL) {
                 continue;
             }
             tracing::warn!(
@@ -28,6 +28,6 @@ impl Unworked {
             );
             self.0.insert(one.queue, Instant::now());
         }
-        self.0.retain(|_, logged| logged.elapsed() < WARN_AGAIN);
+        self.0.retain(|_, logged| logged.elapsed() < WARNING_INTERVAL);
     }
 }

@@ -13,7 +13,7 @@ use crate::store::reconnecting::ReconnectingClient;
 use crate::store::session::{Listen, Session};
 
 /// Timeout of a statement or a connection attempt.
-const ANSWER_WITHIN: Duration = Duration::from_secs(4);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// The listening connection and the bits of its queues.
 pub(crate) struct Listener {
@@ -23,15 +23,15 @@ pub(crate) struct Listener {
 
 /// Connects, listens, and checks that a notification arrives: a pooler may accept LISTEN and drop
 /// the notifications.
-pub(super) async fn open(
+pub(super) async fn open_listener(
     queues: &[Arc<QueueState>],
     polls: &ReconnectingClient,
     listen: &Listen,
 ) -> Result<Listener, Error> {
     let failed = Error::unsent("cannot listen for notifications");
-    let session = within(async { listen().await.map_err(failed) }).await?;
+    let session = with_timeout(async { listen().await.map_err(failed) }).await?;
     let names: Vec<&str> = queues.iter().map(|queue| &*queue.name).collect();
-    let bits = within(store::listen(&session.client, &names)).await?;
+    let bits = with_timeout(store::listen(&session.client, &names)).await?;
     let mut listener = Listener { session, bits };
     // The name of a queue that does not exist.
     let test = uuid::Uuid::new_v4().to_string();
@@ -39,10 +39,10 @@ pub(super) async fn open(
     let missed = "a test notification did not arrive; a pooler in transaction mode would drop it";
     let missed = || ErrorKind::Connect(missed.to_owned().into());
     let came = async {
-        while listener.next().await?.payload() != test {}
+        while listener.next_notification().await?.payload() != test {}
         Ok(())
     };
-    match tokio::time::timeout(ANSWER_WITHIN, came).await {
+    match tokio::time::timeout(ANSWER_TIMEOUT, came).await {
         Ok(came) => came.map(|()| listener),
         Err(_) => Err(missed().into()),
     }
@@ -55,31 +55,31 @@ impl Listener {
     }
 
     /// Waits for the next notification; fails if the connection has ended.
-    pub(crate) async fn next(&mut self) -> Result<Notification, Error> {
+    pub(crate) async fn next_notification(&mut self) -> Result<Notification, Error> {
         let received = self.session.received.recv().await;
         received.ok_or_else(|| ErrorKind::Connect("the connection ended".to_owned().into()).into())
     }
 
     pub(crate) async fn turn_on(&self, bits: i64, lease: Duration) -> Result<Option<bool>, Error> {
-        within(store::turn_on(&self.session.client, bits, lease)).await
+        with_timeout(store::turn_on(&self.session.client, bits, lease)).await
     }
 
     pub(crate) async fn turn_off(&self, bits: i64) -> Result<(), Error> {
-        within(store::turn_off(&self.session.client, bits)).await
+        with_timeout(store::turn_off(&self.session.client, bits)).await
     }
 
     /// Turns off a queue, which may belong to other workers.
     pub(crate) async fn turn_off_for(&self, queue: &str) -> Result<(), Error> {
-        within(store::turn_off_for(&self.session.client, queue)).await
+        with_timeout(store::turn_off_for(&self.session.client, queue)).await
     }
 }
 
-async fn within<T>(step: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-    match tokio::time::timeout(ANSWER_WITHIN, step).await {
+async fn with_timeout<T>(step: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    match tokio::time::timeout(ANSWER_TIMEOUT, step).await {
         Ok(result) => result,
         Err(_) => Err(ErrorKind::TimedOut {
             what: "the notifier's connection",
-            seconds: ANSWER_WITHIN.as_secs(),
+            seconds: ANSWER_TIMEOUT.as_secs(),
         }
         .into()),
     }

@@ -10,7 +10,7 @@ pub(crate) struct Admission(Mutex<Option<String>>);
 
 impl Admission {
     /// Records an answer or a refusal of the database. Other errors change nothing.
-    pub(crate) fn note<T>(&self, answer: &Result<T, Error>) {
+    pub(crate) fn record<T>(&self, answer: &Result<T, Error>) {
         let refused = match answer {
             Ok(_) => None,
             Err(error) if error.is_other_site() => Some(error.to_string()),

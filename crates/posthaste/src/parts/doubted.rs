@@ -6,9 +6,9 @@ use parking_lot::{Mutex, MutexGuard};
 
 /// The ids of this process, current and former, whose answers the server may have lost.
 #[derive(Debug, Default)]
-pub(crate) struct Doubted(Mutex<HashSet<i64>>);
+pub(crate) struct DoubtedWorkers(Mutex<HashSet<i64>>);
 
-impl Doubted {
+impl DoubtedWorkers {
     pub(crate) fn add(&self, worker: i64) {
         self.workers().insert(worker);
     }

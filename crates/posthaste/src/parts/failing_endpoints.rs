@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use parking_lot::{Mutex, MutexGuard};
 
 /// The most characters of all reasons that the store keeps.
-const LONGEST: usize = 1_000;
+const MAX_SUMMARY_CHARS: usize = 1_000;
 
 /// Why endpoints do not accept jobs, by endpoint; the heartbeat reports this.
 #[derive(Debug, Default)]
@@ -27,7 +27,7 @@ impl FailingEndpoints {
         let reasons = self.reasons();
         let all: Vec<&str> = reasons.values().map(String::as_str).collect();
         let text = all.join("; ").replace('\0', "");
-        (!all.is_empty()).then(|| text.chars().take(LONGEST).collect())
+        (!all.is_empty()).then(|| text.chars().take(MAX_SUMMARY_CHARS).collect())
     }
 
     fn reasons(&self) -> MutexGuard<'_, BTreeMap<usize, String>> {
@@ -37,7 +37,7 @@ impl FailingEndpoints {
 
 #[cfg(test)]
 mod tests {
-    use super::{FailingEndpoints, LONGEST};
+    use super::{FailingEndpoints, MAX_SUMMARY_CHARS};
 
     #[test]
     fn summary_lists_failing_endpoints_until_they_recover() {
@@ -49,8 +49,8 @@ mod tests {
         assert_eq!(failing.summary().unwrap(), "a: 403; b: 404");
         failing.note(1, None);
         assert_eq!(failing.summary().unwrap(), "b: 404");
-        failing.note(2, Some("ü".repeat(2 * LONGEST)));
-        assert_eq!(failing.summary().unwrap().chars().count(), LONGEST);
+        failing.note(2, Some("ü".repeat(2 * MAX_SUMMARY_CHARS)));
+        assert_eq!(failing.summary().unwrap().chars().count(), MAX_SUMMARY_CHARS);
         failing.note(2, None);
         assert_eq!(failing.summary(), None);
     }

@@ -85,7 +85,7 @@ impl Outstanding {
     }
 
     /// Waits until no job runs or is being acknowledged.
-    pub(super) async fn nothing(&self) {
+    pub(super) async fn wait_until_idle(&self) {
         wait_until_zero(&self.in_hand).await;
     }
 }

@@ -7,27 +7,27 @@
 use std::time::{Duration, Instant};
 
 /// The first pause after work was found.
-pub(crate) const SHORTEST: Duration = Duration::from_millis(1);
+pub(crate) const FIRST_PAUSE: Duration = Duration::from_millis(1);
 /// Notifications are requested for a queue that has been idle for this long.
-const IDLE: Duration = Duration::from_millis(5);
+const NOTIFY_AFTER_IDLE: Duration = Duration::from_millis(5);
 /// Notifications that were turned off are turned on again after this delay, which doubles each time
 /// that they are turned off again soon.
-const OFF: Duration = Duration::from_millis(100);
+const FIRST_OFF_TIME: Duration = Duration::from_millis(100);
 /// The longest time that notifications stay off.
-const LONGEST_OFF: Duration = Duration::from_secs(2);
-/// Notifications of one queue within [`COUNTED`] above which they are turned off: transactions that
+const MAX_OFF_TIME: Duration = Duration::from_secs(2);
+/// Notifications of one queue within [`COUNTING_PERIOD`] above which they are turned off: transactions that
 /// notify commit one at a time.
-const MANY: u32 = 20;
-const COUNTED: Duration = Duration::from_millis(100);
+const MAX_NOTIFICATIONS: u32 = 20;
+const COUNTING_PERIOD: Duration = Duration::from_millis(100);
 
 /// After a poll found work without a notification, polling continues as without a notifier for this
 /// long: some sessions may not notify, or the connection may be dead.
-pub(crate) const DOUBT: Duration = Duration::from_secs(60);
+pub(crate) const DISTRUST_TIME: Duration = Duration::from_secs(60);
 
 /// Returns the pause after an empty poll, `idle` after work was last found: an eighth of that, so
 /// that the polling rate follows the rate of jobs.
 pub(crate) fn pause(idle: Duration, longest: Duration) -> Duration {
-    (idle / 8).clamp(SHORTEST, longest.max(SHORTEST))
+    (idle / 8).clamp(FIRST_PAUSE, longest.max(FIRST_PAUSE))
 }
 
 /// The state of the notifications of one task.
@@ -64,7 +64,7 @@ impl PollPause {
         match off.filter(|left| !left.is_zero()) {
             Some(left) => Some(pause.min(left)),
             None => {
-                self.wanted |= idle >= IDLE;
+                self.wanted |= idle >= NOTIFY_AFTER_IDLE;
                 Some(pause)
             }
         }
@@ -89,19 +89,19 @@ impl PollPause {
         let Some(since) = self.on_since.take() else {
             return;
         };
-        self.off_for = if now - since > LONGEST_OFF {
-            OFF
+        self.off_for = if now - since > MAX_OFF_TIME {
+            FIRST_OFF_TIME
         } else {
-            (self.off_for * 2).clamp(OFF, LONGEST_OFF)
+            (self.off_for * 2).clamp(FIRST_OFF_TIME, MAX_OFF_TIME)
         };
         self.off_until = Some(now + self.off_for);
     }
 
-    /// Records that notifications stay off for [`LONGEST_OFF`].
+    /// Records that notifications stay off for [`MAX_OFF_TIME`].
     pub(crate) fn give_up(&mut self, now: Instant) {
         *self = Self {
-            off_for: LONGEST_OFF,
-            off_until: Some(now + LONGEST_OFF),
+            off_for: MAX_OFF_TIME,
+            off_until: Some(now + MAX_OFF_TIME),
             ..Self::default()
         };
     }
@@ -129,21 +129,21 @@ impl NotifyCount {
 
     /// Counts a notification; returns whether there are too many.
     pub(crate) fn count_is_too_high(&mut self, now: Instant) -> bool {
-        if now - self.since > COUNTED {
+        if now - self.since > COUNTING_PERIOD {
             *self = Self::new(now);
         }
         self.count += 1;
-        self.count > MANY
+        self.count > MAX_NOTIFICATIONS
     }
 
     pub(crate) fn is_over(&self, now: Instant) -> bool {
-        now - self.since > COUNTED
+        now - self.since > COUNTING_PERIOD
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{LONGEST_OFF, NotifyCount, OFF, PollPause, pause};
+    use super::{MAX_OFF_TIME, NotifyCount, FIRST_OFF_TIME, PollPause, pause};
     use std::time::{Duration, Instant};
 
     const LONGEST: Duration = Duration::from_millis(100);
@@ -190,8 +190,8 @@ mod tests {
         sleep.turn_on(now);
         sleep.turn_off(now);
         let soon = sleep.pause(now, HOUR, HOUR, true);
-        assert_eq!((soon, sleep.is_wanted()), (Some(OFF), false));
-        sleep.pause(now + OFF, HOUR, HOUR, true);
+        assert_eq!((soon, sleep.is_wanted()), (Some(FIRST_OFF_TIME), false));
+        sleep.pause(now + FIRST_OFF_TIME, HOUR, HOUR, true);
         assert!(sleep.is_wanted());
     }
 
@@ -205,8 +205,8 @@ mod tests {
             now += expected;
         }
         sleep.turn_on(now);
-        sleep.turn_off(now + LONGEST_OFF + milliseconds(1));
-        assert_eq!(sleep.off_for, OFF);
+        sleep.turn_off(now + MAX_OFF_TIME + milliseconds(1));
+        assert_eq!(sleep.off_for, FIRST_OFF_TIME);
     }
 
     #[test]

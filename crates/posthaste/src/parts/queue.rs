@@ -72,14 +72,14 @@ impl QueueState {
     }
 
     /// Replaces the known lanes.
-    pub(crate) fn recall(&self, mut lanes: Vec<i32>) {
+    pub(crate) fn replace_lanes(&self, mut lanes: Vec<i32>) {
         lanes.push(0);
         lanes.sort_unstable();
         lanes.dedup();
         *self.lanes.lock() = lanes;
     }
 
-    pub(crate) fn learn(&self, priority: i32) {
+    pub(crate) fn add_priority(&self, priority: i32) {
         let mut lanes = self.lanes.lock();
         if let Err(at) = lanes.binary_search(&priority) {
             lanes.insert(at, priority);

@@ -13,14 +13,14 @@ use crate::error;
 
 /// Supervises tasks.
 #[derive(Clone)]
-pub(crate) struct Watched {
+pub(crate) struct TaskSupervisor {
     /// Cancelled when one fails.
     stopping: CancellationToken,
     /// The first failure.
     failure: Arc<OnceLock<String>>,
 }
 
-impl Watched {
+impl TaskSupervisor {
     pub(crate) fn new(stopping: CancellationToken) -> Self {
         Self {
             stopping,

@@ -6,7 +6,7 @@ use jiff::{Timestamp, ToSpan};
 
 /// Days that are searched before a schedule is rejected as having no ticks: 29 February falls on
 /// the same day of the week again within forty years.
-const DAYS: usize = 366 * 41;
+const MAX_SEARCHED_DAYS: usize = 366 * 41;
 
 /// Five cron fields (minute, hour, day of the month, month, day of the week) in a time zone.
 ///
@@ -33,7 +33,7 @@ pub(crate) struct Schedule {
 }
 
 /// First characters of an unrestricted field.
-const ANY: [char; 2] = ['*', '?'];
+const WILDCARDS: [char; 2] = ['*', '?'];
 
 const MONTHS: [&str; 12] = [
     "JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC",
@@ -57,17 +57,17 @@ impl Schedule {
             return Err(format!("a schedule has five fields, not {}", fields.len()));
         };
         let zone = TimeZone::get(zone).map_err(|_| format!("no time zone is named {zone:?}"))?;
-        let weekdays = field("day of the week", weekday, 0, 7, &WEEKDAYS, 0)?;
+        let weekdays = parse_field("day of the week", weekday, 0, 7, &WEEKDAYS, 0)?;
         let schedule = Self {
-            minutes: field("minute", minute, 0, 59, &[], 0)?,
-            hours: field("hour", hour, 0, 23, &[], 0)?,
-            days: field("day of the month", day, 1, 31, &[], 0)?,
-            months: field("month", month, 1, 12, &MONTHS, 1)?,
+            minutes: parse_field("minute", minute, 0, 59, &[], 0)?,
+            hours: parse_field("hour", hour, 0, 23, &[], 0)?,
+            days: parse_field("day of the month", day, 1, 31, &[], 0)?,
+            months: parse_field("month", month, 1, 12, &MONTHS, 1)?,
             // Sunday has two numbers.
             weekdays: (weekdays | (weekdays >> 7)) & 0x7f,
             any_hour: hour.starts_with('*'),
-            any_day: day.starts_with(ANY),
-            any_weekday: weekday.starts_with(ANY),
+            any_day: day.starts_with(WILDCARDS),
+            any_weekday: weekday.starts_with(WILDCARDS),
             zone,
         };
         match schedule.next(Timestamp::UNIX_EPOCH) {
@@ -79,7 +79,7 @@ impl Schedule {
     /// Returns the first tick after this moment.
     pub(crate) fn next(&self, after: Timestamp) -> Option<Timestamp> {
         let first = after.to_zoned(self.zone.clone()).date().yesterday().ok()?;
-        let mut days = first.series(1.day()).take(DAYS);
+        let mut days = first.series(1.day()).take(MAX_SEARCHED_DAYS);
         while let Some(day) = days.next() {
             let mut ticks = self.ticks_of(day, after);
             if ticks.is_empty() {
@@ -149,7 +149,7 @@ impl Schedule {
 }
 
 /// Parses one field into a set of bits; `names` stand for the numbers from `base` on.
-fn field(
+fn parse_field(
     what: &str,
     text: &str,
     least: u32,
@@ -169,7 +169,7 @@ fn field(
             .position(|name| name.eq_ignore_ascii_case(text));
         let number = match named {
             Some(at) => u32::try_from(at).ok().map(|at| at + base),
-            None => digits(text),
+            None => parse_digits(text),
         };
         number.filter(|number| (least..=most).contains(number))
     };
@@ -177,7 +177,7 @@ fn field(
     for part in text.split(',') {
         let (range, step) = match part.split_once('/') {
             Some((range, step)) => {
-                let step = digits(step).filter(|step| *step > 0);
+                let step = parse_digits(step).filter(|step| *step > 0);
                 (range, Some(step.ok_or_else(|| wrong(part))?))
             }
             None => (part, None),
@@ -208,7 +208,7 @@ fn field(
 }
 
 /// Parses a number without a sign, of at most nine digits.
-fn digits(text: &str) -> Option<u32> {
+fn parse_digits(text: &str) -> Option<u32> {
     let is_number = text.len() <= 9 && text.bytes().all(|one| one.is_ascii_digit());
     text.parse().ok().filter(|_| is_number)
 }

@@ -30,18 +30,18 @@ pub(crate) struct Claim {
 /// The most bytes of rows in the answer of a claim. Its lanes are locked until the answer is sent,
 /// so the answer has to fit into the send buffers for a client that reads nothing. Over a
 /// connection without acknowledgements these were at least 40 kB (decision 36).
-const ANSWER: i32 = 20 * 1024;
+const MAX_ANSWER_BYTES: i32 = 20 * 1024;
 
 /// The batches of a claim whose jobs [`claimed_jobs`] has to read.
 #[derive(Default)]
-pub(crate) struct Unread {
+pub(crate) struct UnreadBatches {
     slots: Vec<i16>,
     batches: Vec<i64>,
 }
 
-impl Unread {
+impl UnreadBatches {
     /// Returns the batches that the answer of a claim names.
-    pub(crate) fn of(rows: &[Row]) -> Result<Self, Error> {
+    pub(crate) fn from_rows(rows: &[Row]) -> Result<Self, Error> {
         let mut unread = Self::default();
         let read = rows.iter().try_for_each(|row| {
             let slot: Option<i16> = row.try_get(0)?;
@@ -61,7 +61,7 @@ impl Unread {
 }
 
 /// The parameters of a claim.
-pub(crate) struct Request<'a> {
+pub(crate) struct ClaimRequest<'a> {
     pub(crate) queue: &'a str,
     pub(crate) priorities: &'a [i32],
     pub(crate) worker: i64,
@@ -73,11 +73,11 @@ pub(crate) struct Request<'a> {
     pub(crate) reads_on: bool,
 }
 
-/// Claims jobs. Returns rows for [`read_claim`] and [`Unread::of`], and the jobs that were read
+/// Claims jobs. Returns rows for [`read_claim`] and [`UnreadBatches::from_rows`], and the jobs that were read
 /// after the claim; the latter are empty if [`claimed_jobs`] still has to read them.
 pub(crate) async fn claim(
     link: &ReconnectingClient,
-    request: &Request<'_>,
+    request: &ClaimRequest<'_>,
 ) -> Result<(Vec<Row>, Vec<Row>), Error> {
     let what = "cannot claim";
     let (queue, priorities) = (request.queue, request.priorities);
@@ -92,7 +92,7 @@ pub(crate) async fn claim(
             &token,
             &limit,
             &bytes,
-            &ANSWER,
+            &MAX_ANSWER_BYTES,
         ],
     };
     if !request.reads_on {
@@ -115,7 +115,7 @@ pub(crate) async fn claim_batches(
     priorities: &[i32],
     worker: i64,
     token: Uuid,
-) -> Result<Unread, Error> {
+) -> Result<UnreadBatches, Error> {
     let what = "cannot search for a claim";
     let rows = link
         .fetch(
@@ -124,7 +124,7 @@ pub(crate) async fn claim_batches(
             &[&queue, &priorities, &worker, &token],
         )
         .await?;
-    let mut unread = Unread::default();
+    let mut unread = UnreadBatches::default();
     let read = rows.iter().try_for_each(|row| {
         unread.slots.push(row.try_get(0)?);
         unread.batches.push(row.try_get(1)?);
@@ -140,7 +140,7 @@ pub(crate) async fn claimed_jobs(
     link: &ReconnectingClient,
     worker: i64,
     token: Uuid,
-    unread: &Unread,
+    unread: &UnreadBatches,
     ids: Option<&[i64]>,
 ) -> Result<Vec<Row>, Error> {
     link.fetch(
@@ -156,7 +156,7 @@ pub(crate) async fn claimed_ids(
     link: &ReconnectingClient,
     worker: i64,
     token: Uuid,
-    unread: &Unread,
+    unread: &UnreadBatches,
 ) -> Result<Vec<(Fence, JobId)>, Error> {
     let what = "cannot read the jobs of a claim";
     let rows = link
@@ -166,7 +166,7 @@ pub(crate) async fn claimed_ids(
             &[&worker, &token, &unread.slots, &unread.batches],
         )
         .await?;
-    let ids: Result<_, _> = rows.iter().map(|row| identity(row, token)).collect();
+    let ids: Result<_, _> = rows.iter().map(|row| fence_from_row(row, token)).collect();
     ids.map_err(Error::postgres(what))
 }
 
@@ -212,10 +212,10 @@ impl Claim {
             if known.contains(&id) {
                 continue;
             }
-            match claimed(row, queue, token) {
+            match claimed_from_row(row, queue, token) {
                 Ok(job) => self.jobs.push(job),
                 Err(error) => {
-                    let (fence, id) = identity(row, token).map_err(Error::postgres(what))?;
+                    let (fence, id) = fence_from_row(row, token).map_err(Error::postgres(what))?;
                     self.unreadable.push((fence, id, error.to_string()));
                 }
             }
@@ -225,7 +225,7 @@ impl Claim {
 }
 
 /// Returns the number of jobs in the answer of a claim.
-pub(crate) fn jobs_in(rows: &[Row]) -> usize {
+pub(crate) fn count_jobs(rows: &[Row]) -> usize {
     rows.iter().filter(|row| id_if_any(row).is_some()).count()
 }
 
@@ -234,7 +234,7 @@ fn id_if_any(row: &Row) -> Option<i64> {
     row.try_get(2).unwrap_or_default()
 }
 
-fn identity(row: &Row, token: Uuid) -> Result<(Fence, JobId), tokio_postgres::Error> {
+fn fence_from_row(row: &Row, token: Uuid) -> Result<(Fence, JobId), tokio_postgres::Error> {
     Ok((
         Fence {
             slot: row.try_get(0)?,
@@ -298,9 +298,9 @@ pub(crate) async fn dead_letter_next(
     .await
 }
 
-fn claimed(row: &Row, queue: &Arc<str>, token: Uuid) -> Result<Claimed, Error> {
+fn claimed_from_row(row: &Row, queue: &Arc<str>, token: Uuid) -> Result<Claimed, Error> {
     let read = || -> Result<Claimed, tokio_postgres::Error> {
-        let (fence, id) = identity(row, token)?;
+        let (fence, id) = fence_from_row(row, token)?;
         let job = Job {
             id,
             queue: Arc::clone(queue),

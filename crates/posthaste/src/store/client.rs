@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use uuid::Uuid;
 
-use self::answer::{Attempt, Counted, Found, Listed, Met};
+use self::answer::{Attempt, Counted, Found, Listed, ChangedJob};
 use crate::counters::Counters;
 use crate::error::Error;
 use crate::error::driver::DriverError;
@@ -26,7 +26,7 @@ pub(crate) async fn find<E: Executor>(
 ) -> Result<Option<FoundJob>, Error> {
     let what = "cannot find a job";
     let sql = include_str!("find.sql");
-    let found: Vec<Found> = read(executor, what, sql, &[Value::Long(id.0)]).await?;
+    let found: Vec<Found> = query_json(executor, what, sql, &[Value::Long(id.0)]).await?;
     Ok(found.into_iter().next().map(|one| one.0))
 }
 
@@ -35,7 +35,7 @@ pub(crate) async fn list<E: Executor>(
     filter: &Filter,
 ) -> Result<Vec<ListedJob>, Error> {
     let sql = include_str!("list.sql");
-    let listed: Vec<Listed> = read(executor, "cannot list jobs", sql, &page(filter)).await?;
+    let listed: Vec<Listed> = query_json(executor, "cannot list jobs", sql, &list_parameters(filter)).await?;
     Ok(listed.into_iter().map(|one| one.0).collect())
 }
 
@@ -44,7 +44,7 @@ pub(crate) async fn dead<E: Executor>(
     filter: &Filter,
 ) -> Result<Vec<FoundJob>, Error> {
     let sql = include_str!("dead.sql");
-    let found: Vec<Found> = read(executor, "cannot list dead jobs", sql, &page(filter)).await?;
+    let found: Vec<Found> = query_json(executor, "cannot list dead jobs", sql, &list_parameters(filter)).await?;
     Ok(found.into_iter().map(|one| one.0).collect())
 }
 
@@ -64,7 +64,7 @@ pub(crate) async fn failures<E: Executor>(
 ) -> Result<Vec<Failure>, Error> {
     let what = "cannot read failed attempts";
     let sql = include_str!("attempts.sql");
-    let failures: Vec<Attempt> = read(executor, what, sql, &[Value::Long(id.0)]).await?;
+    let failures: Vec<Attempt> = query_json(executor, what, sql, &[Value::Long(id.0)]).await?;
     Ok(failures.into_iter().map(|one| one.0).collect())
 }
 
@@ -74,8 +74,8 @@ pub(crate) async fn cancel<E: Executor>(
 ) -> Result<Vec<(JobId, State)>, Error> {
     let ids = Value::Longs(Some(ids.iter().map(|id| id.0).collect()));
     let sql = include_str!("cancel.sql");
-    let met: Vec<Met> = read(executor, "cannot cancel jobs", sql, &[ids]).await?;
-    Ok(met.into_iter().map(Met::into).collect())
+    let met: Vec<ChangedJob> = query_json(executor, "cannot cancel jobs", sql, &[ids]).await?;
+    Ok(met.into_iter().map(ChangedJob::into).collect())
 }
 
 pub(crate) async fn retry<E: Executor>(
@@ -83,15 +83,15 @@ pub(crate) async fn retry<E: Executor>(
     filter: &Filter,
 ) -> Result<Vec<(JobId, State)>, Error> {
     let sql = include_str!("retry.sql");
-    let met: Vec<Met> = read(executor, "cannot retry jobs", sql, &chosen(filter)).await?;
-    Ok(met.into_iter().map(Met::into).collect())
+    let met: Vec<ChangedJob> = query_json(executor, "cannot retry jobs", sql, &change_parameters(filter)).await?;
+    Ok(met.into_iter().map(ChangedJob::into).collect())
 }
 
 pub(crate) async fn redrive<E: Executor>(
     executor: &mut E,
     filter: &Filter,
 ) -> Result<Vec<JobId>, Error> {
-    let values = chosen(filter);
+    let values = change_parameters(filter);
     let sent = executor.run(include_str!("redrive.sql"), &values).await;
     let sent = sent.map_err(Error::driver("cannot redrive jobs"))?;
     Ok(sent.into_iter().map(JobId).collect())
@@ -102,7 +102,7 @@ pub(crate) async fn pause<E: Executor>(executor: &mut E, queue: &str) -> Result<
         "cannot pause a queue",
         "SELECT posthaste.pause($1::text)::text AS answer",
     );
-    one(executor, what, sql, &[Value::Text(Some(queue))]).await
+    query_one(executor, what, sql, &[Value::Text(Some(queue))]).await
 }
 
 pub(crate) async fn resume<E: Executor>(executor: &mut E, queue: &str) -> Result<bool, Error> {
@@ -110,7 +110,7 @@ pub(crate) async fn resume<E: Executor>(executor: &mut E, queue: &str) -> Result
         "cannot resume a queue",
         "SELECT posthaste.resume($1::text)::text AS answer",
     );
-    one(executor, what, sql, &[Value::Text(Some(queue))]).await
+    query_one(executor, what, sql, &[Value::Text(Some(queue))]).await
 }
 
 pub(crate) async fn limit<E: Executor>(
@@ -119,7 +119,7 @@ pub(crate) async fn limit<E: Executor>(
     rate: Option<&Rate>,
 ) -> Result<(), Error> {
     // The function requires a time even without a rate.
-    let per = interval(rate.map_or(Duration::from_secs(1), |rate| rate.per));
+    let per = format_interval(rate.map_or(Duration::from_secs(1), |rate| rate.per));
     let integer = |jobs: u32| i32::try_from(jobs).unwrap_or(i32::MAX);
     let values = [
         Value::Text(Some(queue)),
@@ -128,7 +128,7 @@ pub(crate) async fn limit<E: Executor>(
         Value::Integer(rate.and_then(|rate| rate.burst).map(integer)),
     ];
     let (what, sql) = ("cannot limit a queue", include_str!("limit.sql"));
-    one::<_, bool>(executor, what, sql, &values).await.map(drop)
+    query_one::<_, bool>(executor, what, sql, &values).await.map(drop)
 }
 
 pub(crate) async fn keep<E: Executor>(
@@ -136,10 +136,10 @@ pub(crate) async fn keep<E: Executor>(
     queue: &str,
     keep: Option<Duration>,
 ) -> Result<bool, Error> {
-    let keep = keep.map(interval);
+    let keep = keep.map(format_interval);
     let values = [Value::Text(Some(queue)), Value::Text(keep.as_deref())];
     let what = "cannot set how long completed jobs are kept";
-    one(
+    query_one(
         executor,
         what,
         "SELECT posthaste.keep($1::text, $2::text::interval)::text AS answer",
@@ -156,7 +156,7 @@ pub(crate) async fn confirm<E: Executor>(
         "cannot confirm a job",
         "SELECT posthaste.confirm($1::uuid)::text AS answer",
     );
-    one(executor, what, sql, &[Value::Uuid(delivery_id)]).await
+    query_one(executor, what, sql, &[Value::Uuid(delivery_id)]).await
 }
 
 pub(crate) async fn counters<E: Executor>(
@@ -165,7 +165,7 @@ pub(crate) async fn counters<E: Executor>(
 ) -> Result<Counters, Error> {
     let (what, sql) = ("cannot count jobs", include_str!("counters.sql"));
     let most = most.map(|most| i32::try_from(most).unwrap_or(i32::MAX));
-    let counted: Counted = one(executor, what, sql, &[Value::Integer(most)]).await?;
+    let counted: Counted = query_one(executor, what, sql, &[Value::Integer(most)]).await?;
     Ok(counted.into())
 }
 
@@ -175,11 +175,11 @@ pub(crate) async fn uncounted<E: Executor>(executor: &mut E, most: u32) -> Resul
         "SELECT posthaste.uncounted($1::integer)::text AS answer",
     );
     let most = i32::try_from(most).unwrap_or(i32::MAX);
-    one(executor, what, sql, &[Value::Integer(Some(most))]).await
+    query_one(executor, what, sql, &[Value::Integer(Some(most))]).await
 }
 
 /// Returns the conditions of a filter, in the order of the parameters of all these statements.
-fn conditions(filter: &Filter) -> [Value<'_>; 6] {
+fn filter_parameters(filter: &Filter) -> [Value<'_>; 6] {
     let ids = filter.ids.as_ref();
     [
         Value::Longs(ids.map(|ids| ids.iter().map(|id| id.0).collect())),
@@ -192,18 +192,18 @@ fn conditions(filter: &Filter) -> [Value<'_>; 6] {
 }
 
 /// Returns the parameters of a statement that lists jobs.
-fn page(filter: &Filter) -> Vec<Value<'_>> {
+fn list_parameters(filter: &Filter) -> Vec<Value<'_>> {
     let order = if filter.oldest_first { 1 } else { -1 };
-    let limit = i64::from(filter.limit_or(Filter::LISTED));
-    let mut values = Vec::from(conditions(filter));
+    let limit = i64::from(filter.limit_or(Filter::DEFAULT_LIST_LIMIT));
+    let mut values = Vec::from(filter_parameters(filter));
     values.extend([Value::Long(order), Value::Long(limit)]);
     values
 }
 
 /// Returns the parameters of a statement that changes jobs.
-fn chosen(filter: &Filter) -> Vec<Value<'_>> {
-    let limit = filter.limit_or(Filter::CHOSEN);
-    let mut values = Vec::from(conditions(filter));
+fn change_parameters(filter: &Filter) -> Vec<Value<'_>> {
+    let limit = filter.limit_or(Filter::DEFAULT_CHANGE_LIMIT);
+    let mut values = Vec::from(filter_parameters(filter));
     values.push(Value::Integer(Some(
         i32::try_from(limit).unwrap_or(i32::MAX),
     )));
@@ -211,11 +211,11 @@ fn chosen(filter: &Filter) -> Vec<Value<'_>> {
 }
 
 /// Formats an interval so that Postgres reads it under every `intervalstyle`.
-fn interval(time: Duration) -> String {
+fn format_interval(time: Duration) -> String {
     format!("{} microseconds", time.as_micros())
 }
 
-async fn read<E: Executor, T: DeserializeOwned>(
+async fn query_json<E: Executor, T: DeserializeOwned>(
     executor: &mut E,
     what: &'static str,
     sql: &'static str,
@@ -231,13 +231,13 @@ async fn read<E: Executor, T: DeserializeOwned>(
         })
 }
 
-async fn one<E: Executor, T: DeserializeOwned>(
+async fn query_one<E: Executor, T: DeserializeOwned>(
     executor: &mut E,
     what: &'static str,
     sql: &'static str,
     values: &[Value<'_>],
 ) -> Result<T, Error> {
-    let answers = read(executor, what, sql, values).await?;
+    let answers = query_json(executor, what, sql, values).await?;
     answers.into_iter().next().ok_or_else(|| {
         Error::driver(what)(DriverError::refused("the database returned nothing", None))
     })

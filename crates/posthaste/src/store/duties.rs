@@ -82,13 +82,13 @@ pub(crate) async fn deaths(
 
 /// The positions of the segments (sql/functions/ready_log.sql, `segments`).
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Segments {
+pub(crate) struct SegmentPositions {
     pub(crate) ready_low: i64,
     pub(crate) ready_scan: i64,
     pub(crate) ready_current: i64,
 }
 
-pub(crate) async fn segments(link: &ReconnectingClient) -> Result<Segments, Error> {
+pub(crate) async fn segments(link: &ReconnectingClient) -> Result<SegmentPositions, Error> {
     let rows = link
         .fetch(
             "cannot read the state of the segments",
@@ -100,7 +100,7 @@ pub(crate) async fn segments(link: &ReconnectingClient) -> Result<Segments, Erro
         .first()
         .ok_or_else(|| Error::invalid("segments", "the database returned none"))?;
     let read = || {
-        Ok(Segments {
+        Ok(SegmentPositions {
             ready_low: row.try_get(0)?,
             ready_scan: row.try_get(1)?,
             ready_current: row.try_get(2)?,
@@ -152,23 +152,23 @@ pub(crate) async fn reclaim(
 
 /// The result of a duty, and the holder that blocked the rest (empty if only briefly).
 #[derive(Debug)]
-pub(crate) struct Step<T> {
+pub(crate) struct DutyStep<T> {
     pub(crate) did: T,
     pub(crate) blocker: Option<String>,
 }
 
-async fn step<T: for<'a> postgres_types::FromSql<'a>>(
+async fn run_step<T: for<'a> postgres_types::FromSql<'a>>(
     link: &ReconnectingClient,
     what: &'static str,
     sql: &'static str,
     parameters: &[&dyn Parameter],
-) -> Result<Step<T>, Error> {
+) -> Result<DutyStep<T>, Error> {
     let rows = link.call(what, sql, parameters).await?;
     let row = rows
         .first()
         .ok_or_else(|| Error::invalid("step", "the database returned none"))?;
     let read = || {
-        Ok(Step {
+        Ok(DutyStep {
             did: row.try_get(0)?,
             blocker: row.try_get(1)?,
         })
@@ -177,8 +177,8 @@ async fn step<T: for<'a> postgres_types::FromSql<'a>>(
 }
 
 /// Seals the oldest segment if all of it was claimed; returns whether it did.
-pub(crate) async fn seal(link: &ReconnectingClient) -> Result<Step<bool>, Error> {
-    step(
+pub(crate) async fn seal(link: &ReconnectingClient) -> Result<DutyStep<bool>, Error> {
+    run_step(
         link,
         "cannot seal a segment",
         "SELECT o_sealed, o_blocker FROM posthaste.seal() WHERE posthaste.begin_single_statement()",
@@ -193,8 +193,8 @@ pub(crate) async fn tidy_overflow(
     spent: i64,
     limit: i32,
     bytes: i64,
-) -> Result<Step<String>, Error> {
-    step(
+) -> Result<DutyStep<String>, Error> {
+    run_step(
         link,
         "cannot tidy the overflow",
         include_str!("tidy_overflow.sql"),
@@ -208,8 +208,8 @@ pub(crate) async fn tidy_scheduled(
     link: &ReconnectingClient,
     spent: i64,
     bytes: i64,
-) -> Result<Step<String>, Error> {
-    step(
+) -> Result<DutyStep<String>, Error> {
+    run_step(
         link,
         "cannot tidy scheduled slots",
         include_str!("tidy_scheduled.sql"),
@@ -219,8 +219,8 @@ pub(crate) async fn tidy_scheduled(
 }
 
 /// Removes old failed attempts and done jobs; returns how many volumes were begun.
-pub(crate) async fn tidy_history(link: &ReconnectingClient) -> Result<Step<i32>, Error> {
-    step(
+pub(crate) async fn tidy_history(link: &ReconnectingClient) -> Result<DutyStep<i32>, Error> {
+    run_step(
         link,
         "cannot tidy history",
         "SELECT o_turned, o_blocker FROM posthaste.tidy_history() \

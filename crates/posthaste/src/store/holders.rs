@@ -98,12 +98,12 @@ pub async fn transactions(client: &Client) -> Result<Vec<Holder>, Error> {
     let failed = "cannot read the open transactions";
     let rows = client.query_typed(include_str!("holders.sql"), &[]).await;
     let rows = rows.map_err(Error::postgres(failed))?;
-    let all: Result<Vec<Option<Holder>>, _> = rows.iter().map(read).collect();
+    let all: Result<Vec<Option<Holder>>, _> = rows.iter().map(holder_from_row).collect();
     let all = all.map_err(Error::postgres(failed))?;
     Ok(all.into_iter().flatten().collect())
 }
 
-fn read(row: &Row) -> Result<Option<Holder>, tokio_postgres::Error> {
+fn holder_from_row(row: &Row) -> Result<Option<Holder>, tokio_postgres::Error> {
     let kind = match row.try_get("kind")? {
         "prepared" => HolderKind::Prepared,
         "replica" => HolderKind::Replica,

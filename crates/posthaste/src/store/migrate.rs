@@ -13,14 +13,14 @@ use super::schema::{FUNCTIONS, FUNCTIONS_CHECKSUM, STEPS, Step, Text};
 use crate::error::driver::DriverError;
 use crate::error::{Error, ErrorKind, MIGRATE, NOT_INSTALLED, OR_CALL};
 use crate::executor::Executor;
-use within::unreadable;
+use within::unreadable_answer;
 
-pub(crate) use within::within;
+pub(crate) use within::migrate_within;
 
 /// Resolves names in `pg_catalog` in whatever session the texts are executed: views, defaults and
 /// checks keep the functions and operators that their names resolved to. Strings are read as in
 /// standard SQL. A function may be created before one that it calls.
-const PIN: &str = "SET LOCAL search_path = pg_catalog, pg_temp;
+const PIN_SEARCH_PATH: &str = "SET LOCAL search_path = pg_catalog, pg_temp;
 SET LOCAL standard_conforming_strings = on;
 SET LOCAL check_function_bodies = off";
 
@@ -54,8 +54,8 @@ END $do$";
 
 /// Allows one migration at a time in a database. The transaction holds the lock, so it works
 /// through a pooler.
-const LOCK: &str = "SELECT pg_advisory_xact_lock(1885893472, 0)";
-const LEDGER: &str = "DO $do$ BEGIN
+const MIGRATION_LOCK: &str = "SELECT pg_advisory_xact_lock(1885893472, 0)";
+const LEDGER_DDL: &str = "DO $do$ BEGIN
   IF pg_catalog.to_regnamespace('posthaste') IS NULL THEN
     CREATE SCHEMA posthaste;
   END IF;
@@ -78,15 +78,15 @@ pub struct MigrationReport {
 }
 
 /// Reads the state of the transaction, and the settings that the statements change.
-const PLACE: &str = include_str!("migrate_place.sql");
+const READ_TRANSACTION_STATE: &str = include_str!("migrate_place.sql");
 const RESTORED: &str = include_str!("migrate_restored.sql");
 /// Reads the applied steps, and whether the store itself exists.
-const KNOWN: &str = "SELECT pg_catalog.json_build_array(name, checksum, version)::text AS answer
+const READ_LEDGER: &str = "SELECT pg_catalog.json_build_array(name, checksum, version)::text AS answer
   FROM posthaste.migration";
 const HAS_STORE: &str =
     "SELECT (pg_catalog.to_regclass('posthaste.store') IS NOT NULL)::text AS answer";
 const SERVER: &str = "SELECT pg_catalog.current_setting('server_version_num') AS answer";
-const NOTE: &str = "INSERT INTO posthaste.migration (name, checksum, version)
+const RECORD_STEP: &str = "INSERT INTO posthaste.migration (name, checksum, version)
   VALUES ($1, $2, $3)
   ON CONFLICT (name) DO UPDATE SET (checksum, version, applied_at) =
     (excluded.checksum, excluded.version, excluded.applied_at)";
@@ -95,8 +95,8 @@ pub(crate) const CANNOT: &str = "cannot migrate";
 
 /// Time between two attempts of a step that was refused a lock, in which other transactions
 /// continue; and the time after which it fails.
-const PAUSE: Duration = Duration::from_secs(1);
-const PATIENCE: Duration = Duration::from_secs(60);
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+const LOCK_WAIT_LIMIT: Duration = Duration::from_secs(60);
 
 /// Updates the schema. Idempotent, and safe to be called by many processes at once.
 ///
@@ -109,9 +109,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub async fn migrate(client: &mut Client) -> Result<MigrationReport, Error> {
     let started = Instant::now();
     loop {
-        let last = started.elapsed() >= PATIENCE;
-        match attempt(client, last).await {
-            Err(error) if is_locked_out(&error) && !last => tokio::time::sleep(PAUSE).await,
+        let last = started.elapsed() >= LOCK_WAIT_LIMIT;
+        match try_migrate(client, last).await {
+            Err(error) if is_locked_out(&error) && !last => tokio::time::sleep(RETRY_INTERVAL).await,
             outcome => return outcome,
         }
     }
@@ -123,7 +123,7 @@ fn is_locked_out(error: &Error) -> bool {
         .is_some_and(|state| *state == SqlState::LOCK_NOT_AVAILABLE)
 }
 
-async fn attempt(client: &mut Client, last: bool) -> Result<MigrationReport, Error> {
+async fn try_migrate(client: &mut Client, last: bool) -> Result<MigrationReport, Error> {
     let failed = match last {
         false => CANNOT,
         true => "cannot migrate, for a minute now: open transactions use the queue's tables",
@@ -134,7 +134,7 @@ async fn attempt(client: &mut Client, last: bool) -> Result<MigrationReport, Err
         .start()
         .await
         .map_err(Error::postgres(failed))?;
-    let report = within(&mut &tx, failed).await?;
+    let report = migrate_within(&mut &tx, failed).await?;
     tx.commit().await.map_err(Error::postgres(failed))?;
     Ok(report)
 }
@@ -158,14 +158,14 @@ pub fn migrations_sql_with_mutations() -> String {
 }
 
 fn script(step: u32, written: fn(&Text) -> String) -> String {
-    let due = Due {
+    let due = MissingParts {
         steps: STEPS.iter().filter(|one| one.number() > step).collect(),
         functions: true,
     };
     // The first line contains the command that runs it in one transaction.
     let mut script = format!(
         "-- posthaste: one script because it is one transaction: \
-         psql -v ON_ERROR_STOP=1 --single-transaction\n{SCRIPT_BEGINS};\n{LOCK};\n{LEDGER};\n"
+         psql -v ON_ERROR_STOP=1 --single-transaction\n{SCRIPT_BEGINS};\n{MIGRATION_LOCK};\n{LEDGER_DDL};\n"
     );
     for text in due.texts() {
         script.push('\n');
@@ -173,7 +173,7 @@ fn script(step: u32, written: fn(&Text) -> String) -> String {
     }
     for (name, checksum) in due.notes() {
         let values = [name, &checksum, VERSION];
-        let mut note = NOTE.to_owned();
+        let mut note = RECORD_STEP.to_owned();
         for (at, value) in values.iter().enumerate() {
             note = note.replace(&format!("${}", at + 1), &format!("'{value}'"));
         }
@@ -202,18 +202,18 @@ impl AppliedStep {
 }
 
 /// The parts of this version's schema that a ledger lacks.
-struct Due {
+struct MissingParts {
     steps: Vec<&'static Step>,
     functions: bool,
 }
 
-impl Due {
+impl MissingParts {
     /// Fails if the schema is newer than that of the next minor version, or was not written by
     /// posthaste.
     fn of(known: &[AppliedStep]) -> Result<Self, Error> {
-        let ours = number(VERSION);
+        let ours = parse_version(VERSION);
         for row in known {
-            if !is_served(number(&row.version), ours) {
+            if !is_served(parse_version(&row.version), ours) {
                 let AppliedStep { name, version, .. } = row;
                 return Err(ErrorKind::Schema(format!(
                     "{name} of the schema is of posthaste {version}, more than one minor version \
@@ -238,7 +238,7 @@ impl Due {
         // The functions of a newer version stay: they also serve older programs, within a minor
         // version.
         let functions = there
-            .is_none_or(|row| row.checksum != *FUNCTIONS_CHECKSUM && number(&row.version) <= ours);
+            .is_none_or(|row| row.checksum != *FUNCTIONS_CHECKSUM && parse_version(&row.version) <= ours);
         Ok(Self {
             functions: functions || !steps.is_empty(),
             steps,
@@ -274,7 +274,7 @@ fn is_served(schema: Option<[u32; 3]>, ours: Option<[u32; 3]>) -> bool {
 }
 
 /// Parses major, minor and patch.
-fn number(version: &str) -> Option<[u32; 3]> {
+fn parse_version(version: &str) -> Option<[u32; 3]> {
     let (released, _) = version.split_once(['-', '+']).unwrap_or((version, ""));
     let mut parts = released.split('.').map(|part| part.parse().ok());
     Some([parts.next()??, parts.next()??, parts.next()??])
@@ -284,11 +284,11 @@ fn number(version: &str) -> Option<[u32; 3]> {
 async fn read_ledger<E: Executor>(
     executor: &mut E,
 ) -> Result<Result<Vec<AppliedStep>, DriverError>, Error> {
-    match executor.texts(KNOWN, &[]).await {
+    match executor.texts(READ_LEDGER, &[]).await {
         Ok(rows) => {
             let known: Result<Vec<AppliedStep>, _> =
                 rows.iter().map(|row| AppliedStep::of(row)).collect();
-            known.map(Ok).map_err(unreadable)
+            known.map(Ok).map_err(unreadable_answer)
         }
         Err(error) if error.sqlstate() == Some(&SqlState::UNDEFINED_COLUMN) => {
             Err(ErrorKind::Schema(
@@ -331,10 +331,10 @@ pub(crate) async fn require_current(client: &Client) -> Result<(), Error> {
     if known.is_empty() {
         refuse_without_rows(&mut executor).await?;
     }
-    let due = Due::of(&known)?;
+    let due = MissingParts::of(&known)?;
     let there = known.iter().find(|row| row.name == FUNCTIONS_NAME);
     // The functions of two programs of one version differ only by how they are built.
-    let has_functions = there.is_some_and(|row| number(&row.version) >= number(VERSION));
+    let has_functions = there.is_some_and(|row| parse_version(&row.version) >= parse_version(VERSION));
     let lacks = match due.steps.first() {
         Some(step) => format!("step {}", step.name),
         None if due.functions && !has_functions => format!("functions of {VERSION}"),

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use super::one;
 use super::parameter::typed;
 use super::reconnecting::ReconnectingClient;
-use super::restore::BEGIN;
+use super::restore::BEGIN_WITHOUT_LOCK_TIMEOUT;
 use crate::error::Error;
 use crate::json_text::JsonText;
 use crate::periodic::Periodic;
@@ -108,7 +108,7 @@ pub(crate) async fn put(client: &Client, periodic: &Periodic) -> Result<(), Erro
     // Another starting worker may define the same job: neither may fail, whatever the settings of
     // the database.
     let (begun, put, committed) = futures_util::future::join3(
-        client.batch_execute(BEGIN),
+        client.batch_execute(BEGIN_WITHOUT_LOCK_TIMEOUT),
         client.execute_typed(include_str!("periodic_put.sql"), &parameters),
         client.batch_execute("COMMIT"),
     )

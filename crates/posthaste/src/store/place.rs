@@ -4,22 +4,22 @@ use deadpool_postgres::Pool;
 
 /// Returns hosts, ports and database. A pool exposes them only by its `Debug`, which omits the
 /// password.
-pub(crate) fn place(pool: &Pool) -> Option<String> {
+pub(crate) fn server_location(pool: &Pool) -> Option<String> {
     parse_debug(&format!("{:?}", pool.manager()))
 }
 
 /// Returns the same as comparable addresses of servers, one for each host.
 pub(crate) fn addresses(pool: &Pool) -> Vec<String> {
     let manager = format!("{:?}", pool.manager());
-    let Some((places, database)) = parts(&manager) else {
+    let Some((places, database)) = parse_hosts(&manager) else {
         return Vec::new();
     };
     let database = database.map_or_else(String::new, |name| format!("/{name}"));
-    let database = match tenant(&manager) {
+    let database = match pooler_tenant(&manager) {
         Some(tenant) => format!("{database} of {tenant}"),
         None => database,
     };
-    let places = places.iter().map(|(host, port)| comparable(host, port));
+    let places = places.iter().map(|(host, port)| comparable_address(host, port));
     let mut addresses: Vec<String> = places.map(|place| place + &database).collect();
     addresses.sort();
     addresses.dedup();
@@ -28,7 +28,7 @@ pub(crate) fn addresses(pool: &Pool) -> Vec<String> {
 
 /// Returns the server that is selected at a shared pooler, which serves many at one address: by an
 /// option, or by the end of the user's name, which has twenty small letters at Supabase.
-fn tenant(manager: &str) -> Option<String> {
+fn pooler_tenant(manager: &str) -> Option<String> {
     let field = |name: &str| {
         let value = manager.split_once(&format!(" {name}: Some(\""))?.1;
         Some(value.split_once("\")")?.0)
@@ -46,7 +46,7 @@ fn tenant(manager: &str) -> Option<String> {
 }
 
 /// Normalizes an address. Loopback addresses and usual socket directories are the same server.
-fn comparable(host: &str, port: &str) -> String {
+fn comparable_address(host: &str, port: &str) -> String {
     let host = host.trim_end_matches('.').to_ascii_lowercase();
     let is_loopback = match host.parse::<std::net::IpAddr>() {
         Ok(address) => address.to_canonical().is_loopback(),
@@ -68,7 +68,7 @@ fn comparable(host: &str, port: &str) -> String {
 }
 
 fn parse_debug(manager: &str) -> Option<String> {
-    let (places, database) = parts(manager)?;
+    let (places, database) = parse_hosts(manager)?;
     let places = places.iter().map(|(host, port)| match host.contains(':') {
         true => format!("[{host}]:{port}"),
         false => format!("{host}:{port}"),
@@ -78,9 +78,9 @@ fn parse_debug(manager: &str) -> Option<String> {
 }
 
 /// Hosts with their ports, and the database.
-type Parts = (Vec<(String, String)>, Option<String>);
+type HostsAndDatabase = (Vec<(String, String)>, Option<String>);
 
-fn parts(manager: &str) -> Option<Parts> {
+fn parse_hosts(manager: &str) -> Option<HostsAndDatabase> {
     let after = |name: &str| Some(manager.split_once(&format!(" {name}: "))?.1);
     let list = |name: &str| Some(after(name)?.strip_prefix('[')?.split_once(']')?.0);
     let quoted = |text: &str| -> Vec<String> {
@@ -123,7 +123,7 @@ mod tests {
             let config: tokio_postgres::Config = url.parse().expect("an address");
             let manager = deadpool_postgres::Manager::new(config, tokio_postgres::NoTls);
             let pool = Pool::builder(manager).build().expect("a pool");
-            assert_eq!(place(&pool).as_deref(), Some(parse_debug));
+            assert_eq!(server_location(&pool).as_deref(), Some(parse_debug));
         }
     }
 

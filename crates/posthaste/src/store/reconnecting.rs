@@ -19,21 +19,21 @@ use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;
 
 use super::parameter::{Parameter, typed};
-use super::place::place;
+use super::place::server_location;
 use super::site::Site;
 use crate::error::{Error, ErrorKind};
 
 /// The longest timeout. If no answer arrives within the timeout, the connection is taken for dead
 /// (a half-open one never answers) and the outcome of the statement is unknown. A server may be
 /// slow too, so the timeout doubles each time in a row, up to this.
-pub(crate) const LONGEST: Duration = Duration::from_secs(30);
+pub(crate) const MAX_TIMEOUT: Duration = Duration::from_secs(30);
 /// The timeout for claims and acknowledgements, which block others of the process while they wait.
-pub(crate) const WORK: Duration = Duration::from_secs(10);
+pub(crate) const WORK_TIMEOUT: Duration = Duration::from_secs(10);
 /// The timeout for polls, which delay the next poll while they wait.
-pub(crate) const POLLS: Duration = Duration::from_secs(5);
+pub(crate) const POLL_TIMEOUT: Duration = Duration::from_secs(5);
 /// The timeout for the promoter and the lease of maintenance, which must be renewed before it
 /// expires.
-pub(crate) const PROMOTER: Duration = Duration::from_secs(2);
+pub(crate) const PROMOTER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Settings that statements depend on, whatever the settings of the role and the database. They are
 /// local to the transaction, because a pooler shares the settings of a session.
@@ -46,17 +46,17 @@ pub(crate) const PROMOTER: Duration = Duration::from_secs(2);
 ///   again and again.
 ///
 /// A database that is set to be read only stays so: operators use this to freeze a store.
-const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; \
+const BEGIN_BLOCK: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; \
     SET LOCAL lock_timeout = '1s'; SET LOCAL search_path = pg_catalog, pg_temp; \
     SET LOCAL jit = off; SET LOCAL statement_timeout = 0";
 
 /// The first delay after a refused connection, before which no task connects over this client. It
 /// doubles each time in a row: tasks that retry constantly would open hundreds of connections per
 /// second to a server that stops or starts.
-const REFUSED_FIRST: Duration = Duration::from_millis(50);
+const FIRST_RECONNECT_DELAY: Duration = Duration::from_millis(50);
 /// The longest delay. It applies at once if no work may be done there: each new connection may
 /// reach another server.
-const REFUSED_FOR: Duration = Duration::from_secs(1);
+const MAX_RECONNECT_DELAY: Duration = Duration::from_secs(1);
 
 pub(crate) struct ReconnectingClient {
     pool: Pool,
@@ -73,7 +73,7 @@ pub(crate) struct Statement<'a> {
     pub(crate) parameters: &'a [&'a dyn Parameter],
 }
 
-/// Whether statements are sent within a block that begins with [`BEGIN`].
+/// Whether statements are sent within a block that begins with [`BEGIN_BLOCK`].
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Framing {
     Block,
@@ -96,7 +96,7 @@ impl ReconnectingClient {
     /// Creates a connection beside the pool: it is made by the pool's manager, with its address and
     /// TLS, but on the runtime that uses it.
     pub(crate) fn new(pool: Pool, patience: Duration, site: Arc<Site>) -> Self {
-        let patience = patience.min(LONGEST);
+        let patience = patience.min(MAX_TIMEOUT);
         let connection = ConnectionState {
             client: None,
             needs_blocks: false,
@@ -125,7 +125,7 @@ impl ReconnectingClient {
         parameters: &[&dyn Parameter],
     ) -> Result<Vec<Row>, Error> {
         let first = Statement { sql, parameters };
-        let (rows, _) = self.exchange(what, Framing::Block, first, None).await?;
+        let (rows, _) = self.run_statements(what, Framing::Block, first, None).await?;
         Ok(rows)
     }
 
@@ -140,7 +140,7 @@ impl ReconnectingClient {
         parameters: &[&dyn Parameter],
     ) -> Result<Vec<Row>, Error> {
         let first = Statement { sql, parameters };
-        let (rows, _) = self.exchange(what, Framing::Bare, first, None).await?;
+        let (rows, _) = self.run_statements(what, Framing::Bare, first, None).await?;
         Ok(rows)
     }
 
@@ -153,11 +153,11 @@ impl ReconnectingClient {
         second: Statement<'_>,
     ) -> Result<(Vec<Row>, Result<Vec<Row>, Error>), Error> {
         let second = Some(second);
-        let (rows, more) = self.exchange(what, Framing::Bare, first, second).await?;
+        let (rows, more) = self.run_statements(what, Framing::Bare, first, second).await?;
         Ok((rows, more.unwrap_or_else(|| Ok(Vec::new()))))
     }
 
-    async fn exchange(
+    async fn run_statements(
         &self,
         what: &'static str,
         framing: Framing,
@@ -185,7 +185,7 @@ impl ReconnectingClient {
                     connection.wait_longer();
                     let silence = format!("no answer within {} s", whole_seconds(patience));
                     let error = Error::from(ErrorKind::Connect(silence.into()));
-                    return Err(error.at(|| place(&self.pool)));
+                    return Err(error.at(|| server_location(&self.pool)));
                 }
             },
         };
@@ -233,7 +233,7 @@ impl ReconnectingClient {
         let client = deadpool::managed::Manager::create(self.pool.manager())
             .await
             .map_err(Error::unsent("cannot connect to Postgres"))
-            .map_err(|error| error.at(|| place(&self.pool)))?;
+            .map_err(|error| error.at(|| server_location(&self.pool)))?;
         self.site.enter(&client, false).await?;
         Ok(client)
     }
@@ -242,13 +242,13 @@ impl ReconnectingClient {
 impl ConnectionState {
     fn back_off(&mut self, error: &Error) {
         self.refused_for = match error.is_rollback() || error.is_other_site() {
-            true => REFUSED_FOR,
-            false => (self.refused_for * 2).clamp(REFUSED_FIRST, REFUSED_FOR),
+            true => MAX_RECONNECT_DELAY,
+            false => (self.refused_for * 2).clamp(FIRST_RECONNECT_DELAY, MAX_RECONNECT_DELAY),
         };
     }
 
     fn wait_longer(&mut self) {
-        self.patience = (self.patience * 2).min(LONGEST);
+        self.patience = (self.patience * 2).min(MAX_TIMEOUT);
     }
 }
 
@@ -273,9 +273,9 @@ async fn run_both(
     first: Statement<'_>,
     second: Option<Statement<'_>>,
 ) -> (Result<Vec<Row>, Error>, Option<Result<Vec<Row>, Error>>) {
-    let second = second.map(|second| run(client, what, Framing::Block, second));
+    let second = second.map(|second| run_statement(client, what, Framing::Block, second));
     futures_util::future::join(
-        run(client, what, framing, first),
+        run_statement(client, what, framing, first),
         futures_util::future::OptionFuture::from(second),
     )
     .await
@@ -283,7 +283,7 @@ async fn run_both(
 
 /// Runs a statement. If the database's encoding lacks a character, runs it again with all texts for
 /// people escaped to ASCII.
-async fn run(
+async fn run_statement(
     client: &ClientWrapper,
     what: &'static str,
     framing: Framing,
@@ -329,7 +329,7 @@ async fn run_once(
     }
     // Three messages in one round trip: the driver sends each when it is first polled.
     let (begun, rows, committed) = futures_util::future::join3(
-        client.batch_execute(BEGIN),
+        client.batch_execute(BEGIN_BLOCK),
         client.query_typed(sql, parameters),
         client.batch_execute("COMMIT"),
     )

@@ -2,15 +2,15 @@
 //! Pure.
 
 /// Follows a number that is the slot's and not part of a name.
-const MARK: &str = " /*slot*/";
+const SLOT_MARK: &str = " /*slot*/";
 
 /// Returns the text with each part between `-- repeat: slots 0..5` and `-- end` once per slot.
-pub(crate) fn expanded(text: &str) -> String {
+pub(crate) fn expand_slots(text: &str) -> String {
     let mut whole = String::with_capacity(3 * text.len());
     let mut lines = text.lines();
     while let Some(line) = lines.next() {
-        let Some((first, last)) = slots(line) else {
-            push(&mut whole, line);
+        let Some((first, last)) = parse_slots(line) else {
+            push_line(&mut whole, line);
             continue;
         };
         let part: Vec<&str> = lines
@@ -19,20 +19,20 @@ pub(crate) fn expanded(text: &str) -> String {
             .collect();
         for slot in first..=last {
             for line in &part {
-                push(&mut whole, &of_slot(line, first, slot));
+                push_line(&mut whole, &line_for_slot(line, first, slot));
             }
         }
     }
     whole
 }
 
-fn push(text: &mut String, line: &str) {
+fn push_line(text: &mut String, line: &str) {
     text.push_str(line);
     text.push('\n');
 }
 
 /// Parses the first and the last slot of a head line.
-fn slots(line: &str) -> Option<(u32, u32)> {
+fn parse_slots(line: &str) -> Option<(u32, u32)> {
     let (_, range) = line.trim().strip_prefix("-- repeat: ")?.split_once(' ')?;
     let (first, last) = range.split_once("..")?;
     Some((first.parse().ok()?, last.parse().ok()?))
@@ -40,7 +40,7 @@ fn slots(line: &str) -> Option<(u32, u32)> {
 
 /// Converts a line from the first slot to this one. A number in a name is the slot's if it follows
 /// a letter and `_`, and no letter or digit follows: `ready_0`, `ready_0_lane`.
-fn of_slot(line: &str, first: u32, slot: u32) -> String {
+fn line_for_slot(line: &str, first: u32, slot: u32) -> String {
     let in_names = format!("_{first}");
     let mut made = String::with_capacity(line.len());
     let mut rest = line;
@@ -57,7 +57,7 @@ fn of_slot(line: &str, first: u32, slot: u32) -> String {
         rest = after;
     }
     made.push_str(rest);
-    made.replace(&format!("{first}{MARK}"), &slot.to_string())
+    made.replace(&format!("{first}{SLOT_MARK}"), &slot.to_string())
 }
 
 #[cfg(test)]
@@ -67,20 +67,20 @@ mod tests {
     #[test]
     fn text_without_a_heading_is_kept() {
         let text = "-- repeat this, please\nSELECT 0 AS ready_0;\n-- end of it\n";
-        assert_eq!(expanded(text), text);
+        assert_eq!(expand_slots(text), text);
     }
 
     #[test]
     fn parts_are_repeated_per_slot_in_order() {
         let text = "a\n-- repeat: slots 6..7\nb_6;\nc;\n-- end\nd_6\n";
-        assert_eq!(expanded(text), "a\nb_6;\nc;\nb_7;\nc;\nd_6\n");
+        assert_eq!(expand_slots(text), "a\nb_6;\nc;\nb_7;\nc;\nd_6\n");
     }
 
     #[test]
     fn a_branch_within_a_function_is_repeated_too() {
         let text = "CASE k\n  -- repeat: slots 0..1\n  WHEN 0 /*slot*/ THEN x_0(0);\n  -- end\nEND";
         let made = "CASE k\n  WHEN 0 THEN x_0(0);\n  WHEN 1 THEN x_1(0);\nEND\n";
-        assert_eq!(expanded(text), made);
+        assert_eq!(expand_slots(text), made);
     }
 
     #[test]
@@ -98,13 +98,13 @@ mod tests {
             ("x = 0 /*slot*/ AND y = 0", "x = 3 AND y = 0"),
         ];
         for (written, made) in cases {
-            assert_eq!(of_slot(written, 0, 3), made);
+            assert_eq!(line_for_slot(written, 0, 3), made);
         }
     }
 
     #[test]
     fn numbers_of_several_digits_are_counted_up() {
         let text = "-- repeat: cells 9..10\npace_9;\n-- end\n";
-        assert_eq!(expanded(text), "pace_9;\npace_10;\n");
+        assert_eq!(expand_slots(text), "pace_9;\npace_10;\n");
     }
 }

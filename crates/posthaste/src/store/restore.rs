@@ -8,7 +8,7 @@ use crate::error::Error;
 
 /// As for transactions of [`ReconnectingClient`](super::reconnecting::ReconnectingClient), but
 /// without a lock timeout: a worker that starts has nothing else to do.
-pub(super) const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; \
+pub(super) const BEGIN_WITHOUT_LOCK_TIMEOUT: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; \
     SET LOCAL search_path = pg_catalog, pg_temp; SET LOCAL jit = off; SET LOCAL lock_timeout = 0; \
     SET LOCAL statement_timeout = 0";
 
@@ -34,7 +34,7 @@ pub async fn rebase(client: &mut Client, force: bool) -> Result<u64, Error> {
     super::migrate::require_current(client).await?;
     let failed = || Error::postgres("cannot rebase");
     // Committed separately: even if the second step fails, no worker can work until it succeeds.
-    let transaction = own_transaction(client).await?;
+    let transaction = begin_transaction(client).await?;
     transaction
         .query_typed_one(
             "SELECT posthaste.lock_out_workers($1)",
@@ -43,7 +43,7 @@ pub async fn rebase(client: &mut Client, force: bool) -> Result<u64, Error> {
         .await
         .map_err(failed())?;
     transaction.commit().await.map_err(failed())?;
-    let transaction = own_transaction(client).await?;
+    let transaction = begin_transaction(client).await?;
     let jobs: i64 = transaction
         .query_typed_one("SELECT posthaste.rebase()", &[])
         .await
@@ -53,7 +53,7 @@ pub async fn rebase(client: &mut Client, force: bool) -> Result<u64, Error> {
     Ok(jobs.unsigned_abs())
 }
 
-async fn own_transaction(client: &mut Client) -> Result<tokio_postgres::Transaction<'_>, Error> {
+async fn begin_transaction(client: &mut Client) -> Result<tokio_postgres::Transaction<'_>, Error> {
     let failed = || Error::postgres("cannot rebase");
     let transaction = client
         .build_transaction()

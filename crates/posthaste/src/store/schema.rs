@@ -4,7 +4,7 @@ use std::ops::Deref;
 use std::sync::{LazyLock, OnceLock};
 
 use super::mutations::without_mutations;
-use super::repeat::expanded;
+use super::repeat::expand_slots;
 
 /// A sequence of statements.
 pub(crate) struct Text {
@@ -83,12 +83,12 @@ pub(crate) static STEPS: LazyLock<Vec<Step>> = LazyLock::new(|| {
 
 /// All functions, each `CREATE OR REPLACE`. Their order is irrelevant: bodies are not checked while
 /// they are installed.
-pub(crate) static FUNCTIONS: LazyLock<Text> = LazyLock::new(|| Text::from_files(WRITTEN));
+pub(crate) static FUNCTIONS: LazyLock<Text> = LazyLock::new(|| Text::from_files(SCHEMA_FILES));
 
 /// The checksum of [`FUNCTIONS`].
 pub(crate) static FUNCTIONS_CHECKSUM: LazyLock<String> = LazyLock::new(|| checksum([&**FUNCTIONS]));
 
-const WRITTEN: &[&str] = &[
+const SCHEMA_FILES: &[&str] = &[
     include_str!("../../sql/functions/cancel.sql"),
     include_str!("../../sql/functions/checks.sql"),
     include_str!("../../sql/functions/claim.sql"),

@@ -8,7 +8,7 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Client, IsolationLevel};
 
 use super::place::addresses;
-use super::restore::BEGIN;
+use super::restore::BEGIN_WITHOUT_LOCK_TIMEOUT;
 use crate::error::{Chain, Error, ErrorKind};
 
 /// The identity of a process for the store.
@@ -49,7 +49,7 @@ impl Site {
         let (worker, registered) = self.admitted();
         // One round trip, like each statement of the engine.
         let (begun, entered, committed) = futures_util::future::join3(
-            client.batch_execute(BEGIN),
+            client.batch_execute(BEGIN_WITHOUT_LOCK_TIMEOUT),
             client.query_typed_one(
                 "SELECT posthaste.enter_site($1, $2, $3, $4, $5)",
                 &[
@@ -93,7 +93,7 @@ pub struct SiteRefusal {
 pub async fn site_refusal(pool: &Pool, site: Option<&str>) -> Result<Option<SiteRefusal>, Error> {
     let site = Site::new(site, pool);
     let client = pool.get().await;
-    let client = client.map_err(|error| Error::from(ErrorKind::Connect(Chain::of(error))))?;
+    let client = client.map_err(|error| Error::from(ErrorKind::Connect(ErrorCause::from_error(error))))?;
     let row = client
         .query_typed_one(
             "SELECT posthaste.site_label($1, $2), posthaste.site_refusal($1, $2)",
@@ -134,7 +134,7 @@ pub async fn adopt(
     let failed = || Error::postgres("cannot adopt the store");
     let site = Site::new(site, pool);
     let client = pool.get().await;
-    let mut client = client.map_err(|error| Error::from(ErrorKind::Connect(Chain::of(error))))?;
+    let mut client = client.map_err(|error| Error::from(ErrorKind::Connect(ErrorCause::from_error(error))))?;
     super::migrate::require_current(&client).await?;
     let transaction = client
         .build_transaction()

@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use tokio_postgres::Socket;
 use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
 
-use super::claims::{Claims, Inbox, Intake};
+use super::claims::{Claims, ClaimInbox, InboxIntake};
 use super::context::Context;
 use super::handlers::{Handlers, Next};
 use super::test_probe::TestProbe;
@@ -170,14 +170,14 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
     /// default is the queue's timeout.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.handlers
-            .set("a timeout", |settings| settings.timeout = Some(timeout));
+            .change_last("a timeout", |settings| settings.timeout = Some(timeout));
         self
     }
 
     /// Sets the delays between attempts of jobs of the last handler. The default is the queue's.
     pub fn backoff(mut self, backoff: Backoff) -> Self {
         self.handlers
-            .set("a back-off", |settings| settings.backoff = Some(backoff));
+            .change_last("a back-off", |settings| settings.backoff = Some(backoff));
         self
     }
 
@@ -185,7 +185,7 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
     /// jobs of the queue overtake those that wait for it, until as many wait in this worker as jobs
     /// of the queue may run: use a separate queue for jobs that arrive in large numbers.
     pub fn concurrency(mut self, jobs: usize) -> Self {
-        self.handlers.set("a concurrency", |settings| {
+        self.handlers.change_last("a concurrency", |settings| {
             settings.concurrency = Some(jobs)
         });
         self
@@ -247,8 +247,8 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
     pub fn claims(mut self, queue: QueueConfig) -> (Self, Claims) {
         self.claimed.push(queue.clone());
         let name = queue.name.clone();
-        let (inbox, claims) = Inbox::new(queue);
-        (self.consumer(name, Intake(inbox)), claims)
+        let (inbox, claims) = ClaimInbox::new(queue);
+        (self.consumer(name, InboxIntake(inbox)), claims)
     }
 
     /// Gives the jobs of this queue to a [consumer](crate::consumer), which is called on the

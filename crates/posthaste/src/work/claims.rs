@@ -18,23 +18,23 @@ use crate::job::{Job, JobId};
 use crate::retry::{Backoff, RunResult};
 
 /// The longest time that an expired job, or one whose worker died, waits for the program.
-const UNTAKEN: Duration = Duration::from_secs(1);
+const MAX_UNTAKEN_TIME: Duration = Duration::from_secs(1);
 /// A program that asked for a claim within this time is expected to ask for the next.
-const COMES_BACK: Duration = Duration::from_secs(10);
+const ASK_AGAIN_TIME: Duration = Duration::from_secs(10);
 
 /// The claims of one queue; [`WorkerBuilder::claims`](crate::WorkerBuilder::claims) creates it.
 ///
 /// One claim more than those that the program holds is fetched ahead; jobs that are not taken
 /// within the queue's timeout are given back. Dropping it gives back the jobs that were not taken,
 /// and the worker claims no more jobs of the queue.
-pub struct Claims(Arc<Inbox>);
+pub struct Claims(Arc<ClaimInbox>);
 
 impl Claims {
     /// Waits for the next claim, which has at least one job and at most as many as the queue's
     /// concurrency. Returns `None` when the worker was asked to stop: finish the jobs you hold
     /// within its grace period.
     pub async fn next(&mut self) -> Option<Claim> {
-        let _asking = Asking::new(&self.0);
+        let _asking = AskingGuard::new(&self.0);
         loop {
             let arrived = self.0.arrived.notified();
             if self.0.stopping.is_cancelled() {
@@ -50,23 +50,23 @@ impl Claims {
 }
 
 /// The program waits for a claim while this exists.
-struct Asking<'a>(&'a Inbox);
+struct AskingGuard<'a>(&'a ClaimInbox);
 
-impl<'a> Asking<'a> {
-    fn new(inbox: &'a Inbox) -> Self {
-        *inbox.asked() = Asked::Now;
+impl<'a> AskingGuard<'a> {
+    fn new(inbox: &'a ClaimInbox) -> Self {
+        *inbox.asked() = LastAsk::Now;
         Self(inbox)
     }
 }
 
-impl Drop for Asking<'_> {
+impl Drop for AskingGuard<'_> {
     fn drop(&mut self) {
-        *self.0.asked() = Asked::Last(Instant::now());
+        *self.0.asked() = LastAsk::Last(Instant::now());
     }
 }
 
 /// When the program last asked for a claim.
-enum Asked {
+enum LastAsk {
     Never,
     Now,
     Last(Instant),
@@ -131,7 +131,7 @@ impl IntoIterator for Claim {
 ///
 /// When its timeout has passed, or the worker has ended, the job is taken back. Outcomes that are
 /// reported later have no effect.
-pub struct ClaimedJob(Arc<Held>);
+pub struct ClaimedJob(Arc<HeldJob>);
 
 impl fmt::Debug for ClaimedJob {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -189,7 +189,7 @@ impl Drop for ClaimedJob {
 }
 
 /// A job that the program holds. The holder of its ticket reports its outcome.
-struct Held {
+struct HeldJob {
     job: Arc<Job>,
     delivery_id: Uuid,
     since: Instant,
@@ -197,7 +197,7 @@ struct Held {
     ticket: Mutex<Option<Ticket>>,
 }
 
-impl Held {
+impl HeldJob {
     fn new(delivery: Delivery) -> Self {
         Self {
             job: delivery.job,
@@ -220,32 +220,32 @@ impl Held {
 }
 
 /// The queue of claims that wait for the program; the consumer of [`Claims`].
-pub(crate) struct Inbox {
+pub(crate) struct ClaimInbox {
     config: QueueConfig,
     waiting: Mutex<Vec<Delivery>>,
-    held: Mutex<Vec<Weak<Held>>>,
+    held: Mutex<Vec<Weak<HeldJob>>>,
     arrived: Notify,
-    asked: Mutex<Asked>,
+    asked: Mutex<LastAsk>,
     /// Notified when there is room for the next claim.
     room: Arc<Notify>,
     stopping: CancellationToken,
 }
 
-impl Inbox {
+impl ClaimInbox {
     pub(crate) fn new(config: QueueConfig) -> (Arc<Self>, Claims) {
         let inbox = Arc::new(Self {
             config,
             waiting: Mutex::default(),
             held: Mutex::default(),
             arrived: Notify::new(),
-            asked: Mutex::new(Asked::Never),
+            asked: Mutex::new(LastAsk::Never),
             room: Arc::default(),
             stopping: CancellationToken::new(),
         });
         (Arc::clone(&inbox), Claims(inbox))
     }
 
-    fn asked(&self) -> MutexGuard<'_, Asked> {
+    fn asked(&self) -> MutexGuard<'_, LastAsk> {
         self.asked.lock()
     }
 
@@ -256,7 +256,7 @@ impl Inbox {
     fn take(&self) -> Option<Claim> {
         let waiting = std::mem::take(&mut *self.waiting());
         let begun = waiting.into_iter().filter_map(Delivery::begin);
-        let taken: Vec<Arc<Held>> = begun.map(Held::new).map(Arc::new).collect();
+        let taken: Vec<Arc<HeldJob>> = begun.map(HeldJob::new).map(Arc::new).collect();
         if taken.is_empty() {
             return None;
         }
@@ -267,7 +267,7 @@ impl Inbox {
     }
 
     /// Returns the jobs that the program holds.
-    fn held(&self) -> Vec<Arc<Held>> {
+    fn held(&self) -> Vec<Arc<HeldJob>> {
         let held = self.held.lock();
         held.iter().filter_map(Weak::upgrade).collect()
     }
@@ -287,15 +287,15 @@ impl Inbox {
 }
 
 /// The engine's end of an inbox. Dropping it ends the claims.
-pub(crate) struct Intake(pub(crate) Arc<Inbox>);
+pub(crate) struct InboxIntake(pub(crate) Arc<ClaimInbox>);
 
-impl Drop for Intake {
+impl Drop for InboxIntake {
     fn drop(&mut self) {
         self.0.give_back();
     }
 }
 
-impl Consumer for Intake {
+impl Consumer for InboxIntake {
     fn capacity(&self) -> usize {
         if self.0.stopping.is_cancelled() {
             return 0;
@@ -334,7 +334,7 @@ impl Consumer for Intake {
             let waited = one.ticket.began.elapsed();
             // A job whose worker died keeps all claims of this process waiting.
             let is_urgent = one.job.crashes > 0 || one.job.expires_at <= now;
-            waited > timeout || (waited > UNTAKEN && is_urgent)
+            waited > timeout || (waited > MAX_UNTAKEN_TIME && is_urgent)
         });
     }
 
@@ -357,9 +357,9 @@ impl Consumer for Intake {
 
     fn takes_quarantined(&self) -> bool {
         let comes_back = match *self.0.asked() {
-            Asked::Never => false,
-            Asked::Now => true,
-            Asked::Last(at) => at.elapsed() < COMES_BACK,
+            LastAsk::Never => false,
+            LastAsk::Now => true,
+            LastAsk::Last(at) => at.elapsed() < ASK_AGAIN_TIME,
         };
         comes_back && !self.0.stopping.is_cancelled()
     }

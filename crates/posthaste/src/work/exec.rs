@@ -27,18 +27,18 @@ use crate::error::{Error, ErrorKind};
 use crate::handler::{HandlerResult, RetryLater};
 use crate::job::Job;
 use crate::work::context::Context;
-use end::{End, OutputTail, decide};
+use end::{CommandEnd, OutputTail, decide_outcome};
 use guard::GUARD;
 
 /// Time between SIGTERM and SIGKILL.
-const LAST_WORDS: Duration = Duration::from_secs(5);
+const KILL_DELAY: Duration = Duration::from_secs(5);
 /// How long the remaining output is read after the command ended: a process that left the group may
 /// keep the pipe open.
-const DRAIN: Duration = Duration::from_secs(1);
+const OUTPUT_DRAIN_TIME: Duration = Duration::from_secs(1);
 /// Delay before a job is retried whose command cannot be started.
-const ABSENT: Duration = Duration::from_secs(60);
+const MISSING_COMMAND_DELAY: Duration = Duration::from_secs(60);
 /// Variables that are never passed on, because they give access to the worker's database.
-const WITHHELD: [&str; 8] = [
+const WITHHELD_VARIABLES: [&str; 8] = [
     "DATABASE_URL",
     "PGHOST",
     "PGPORT",
@@ -71,10 +71,10 @@ const WITHHELD: [&str; 8] = [
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
-pub struct Exec(Arc<Settings>);
+pub struct Exec(Arc<ExecSettings>);
 
 #[derive(Clone, Debug)]
-struct Settings {
+struct ExecSettings {
     program: PathBuf,
     arguments: Vec<OsString>,
     time_limit: Duration,
@@ -89,37 +89,37 @@ impl Exec {
             let hint = format!("write the path of the command {}", program.display());
             return Err(ErrorKind::Config(hint).into());
         }
-        present(&program).map_err(|reason| ErrorKind::Config(reason.to_string()))?;
-        Ok(Self(Arc::new(Settings {
+        check_executable(&program).map_err(|reason| ErrorKind::Config(reason.to_string()))?;
+        Ok(Self(Arc::new(ExecSettings {
             program,
             arguments: Vec::new(),
             time_limit: Duration::from_secs(240),
-            withheld: WITHHELD.map(OsString::from).into(),
+            withheld: WITHHELD_VARIABLES.map(OsString::from).into(),
         })))
     }
 
     /// Sets the arguments of the program, the same for each job.
     pub fn arguments(self, arguments: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
-        self.with(|settings| settings.arguments = arguments.into_iter().map(Into::into).collect())
+        self.change_settings(|settings| settings.arguments = arguments.into_iter().map(Into::into).collect())
     }
 
     /// Sets the time limit of a run, at which the group receives SIGTERM, followed by SIGKILL after
     /// five seconds. The default is four minutes. Keep it more than five seconds below the queue's
     /// timeout, which kills the group without SIGTERM.
     pub fn time_limit(self, limit: Duration) -> Self {
-        self.with(|settings| settings.time_limit = limit)
+        self.change_settings(|settings| settings.time_limit = limit)
     }
 
     /// Excludes variables from the environment of the command, in addition to those of the worker's
     /// database (`DATABASE_URL`, `PGPASSWORD` and the like).
     pub fn withhold(self, variables: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
-        self.with(|settings| {
+        self.change_settings(|settings| {
             let more = variables.into_iter().map(Into::into);
             settings.withheld.extend(more);
         })
     }
 
-    fn with(mut self, change: impl FnOnce(&mut Settings)) -> Self {
+    fn change_settings(mut self, change: impl FnOnce(&mut ExecSettings)) -> Self {
         change(Arc::make_mut(&mut self.0));
         self
     }
@@ -138,11 +138,11 @@ impl Exec {
     }
 }
 
-impl Settings {
+impl ExecSettings {
     async fn run(&self, context: &Context<impl Sync>, job: &Job) -> HandlerResult {
-        let reschedule = |error: io::Error| RetryLater::without_attempt(ABSENT, error.to_string());
-        present(&self.program).map_err(reschedule)?;
-        let Running {
+        let reschedule = |error: io::Error| RetryLater::without_attempt(MISSING_COMMAND_DELAY, error.to_string());
+        check_executable(&self.program).map_err(reschedule)?;
+        let RunningCommand {
             group,
             input,
             output,
@@ -151,22 +151,22 @@ impl Settings {
         let mut tail = OutputTail::default();
         let end = {
             let talk = pin!(async {
-                tokio::join!(feed(input, job.kwargs_json()), listen(output, &mut tail))
+                tokio::join!(write_arguments(input, job.kwargs_json()), read_output(output, &mut tail))
             });
             let end = pin!(self.end(&group, ended));
             match select(end, talk).await {
                 Either::Left((end, talk)) => {
-                    let _ = tokio::time::timeout(DRAIN, talk).await;
+                    let _ = tokio::time::timeout(OUTPUT_DRAIN_TIME, talk).await;
                     end
                 }
                 Either::Right((_, end)) => end.await,
             }
         }?;
-        Ok(decide(end, &tail)?)
+        Ok(decide_outcome(end, &tail)?)
     }
 
     /// Starts the group; the command itself begins when it receives its first line of input.
-    fn start(&self, context: &Context<impl Sync>, job: &Job) -> io::Result<Running> {
+    fn start(&self, context: &Context<impl Sync>, job: &Job) -> io::Result<RunningCommand> {
         let (output, writer) = io::pipe()?;
         let mut command = Command::new("/bin/sh");
         command
@@ -195,8 +195,8 @@ impl Settings {
                 None => command.env_remove(name),
             };
         }
-        let (group, input, ended) = Group::start(command)?;
-        Ok(Running {
+        let (group, input, ended) = ProcessGroup::start(command)?;
+        Ok(RunningCommand {
             group,
             input,
             output,
@@ -204,22 +204,22 @@ impl Settings {
         })
     }
 
-    async fn end(&self, group: &Group, mut ended: Ended) -> io::Result<End> {
+    async fn end(&self, group: &ProcessGroup, mut ended: ExitReceiver) -> io::Result<CommandEnd> {
         let in_time = tokio::time::timeout(self.time_limit, &mut ended).await;
         if let Ok(status) = in_time {
-            return Ok(End::from_status(status.map_err(io::Error::other)??));
+            return Ok(CommandEnd::from_status(status.map_err(io::Error::other)??));
         }
         group.0.signal(Signal::TERM);
-        if tokio::time::timeout(LAST_WORDS, &mut ended).await.is_err() {
+        if tokio::time::timeout(KILL_DELAY, &mut ended).await.is_err() {
             group.0.signal(Signal::KILL);
             let _ = ended.await;
         }
-        Ok(End::OverTime(self.time_limit))
+        Ok(CommandEnd::OverTime(self.time_limit))
     }
 }
 
 /// Checks that the program is a regular file that this process may execute.
-fn present(program: &Path) -> io::Result<()> {
+fn check_executable(program: &Path) -> io::Result<()> {
     let absent = |reason: &dyn std::fmt::Display| {
         io::Error::other(format!(
             "cannot run the command {}: {reason}",
@@ -238,7 +238,7 @@ fn present(program: &Path) -> io::Result<()> {
 
 /// Starts the command and writes the arguments. A command that does not read them may close the
 /// pipe.
-async fn feed(input: ChildStdin, arguments: &str) {
+async fn write_arguments(input: ChildStdin, arguments: &str) {
     let Ok(mut input) = pipe::Sender::from_owned_fd(OwnedFd::from(input)) else {
         return;
     };
@@ -250,7 +250,7 @@ async fn feed(input: ChildStdin, arguments: &str) {
 }
 
 /// Reads all output, so that the command never blocks, and stores the end of it.
-async fn listen(output: PipeReader, tail: &mut OutputTail) {
+async fn read_output(output: PipeReader, tail: &mut OutputTail) {
     let Ok(mut output) = pipe::Receiver::from_owned_fd(OwnedFd::from(output)) else {
         return;
     };
@@ -260,29 +260,29 @@ async fn listen(output: PipeReader, tail: &mut OutputTail) {
     }
 }
 
-struct Running {
-    group: Group,
+struct RunningCommand {
+    group: ProcessGroup,
     input: ChildStdin,
     output: PipeReader,
-    ended: Ended,
+    ended: ExitReceiver,
 }
 
 /// Receives the exit status of the leader.
-type Ended = oneshot::Receiver<io::Result<ExitStatus>>;
+type ExitReceiver = oneshot::Receiver<io::Result<ExitStatus>>;
 
 /// A running process group, which is killed when it is dropped. This ends a run that exceeds the
 /// queue's timeout or whose worker stops: from then on another run may have the job.
-struct Group(Arc<Leader>);
+struct ProcessGroup(Arc<GroupLeader>);
 
-struct Leader {
+struct GroupLeader {
     pid: Pid,
     reaped: Mutex<bool>,
 }
 
-impl Group {
+impl ProcessGroup {
     /// Starts the thread first: if that fails, no process exists that would not be waited for.
-    fn start(mut command: Command) -> io::Result<(Self, ChildStdin, Ended)> {
-        let (hand, handed) = std::sync::mpsc::channel::<(Child, Arc<Leader>)>();
+    fn start(mut command: Command) -> io::Result<(Self, ChildStdin, ExitReceiver)> {
+        let (hand, handed) = std::sync::mpsc::channel::<(Child, Arc<GroupLeader>)>();
         let (sender, ended) = oneshot::channel();
         // A thread reaps the child even after the runtime has ended.
         std::thread::Builder::new()
@@ -296,24 +296,24 @@ impl Group {
         let mut child = command.spawn()?;
         let input = child.stdin.take();
         let pid = Pid::from_child(&child);
-        let group = Self(Arc::new(Leader {
+        let group = Self(Arc::new(GroupLeader {
             pid,
             reaped: Mutex::new(false),
         }));
         // The thread is waiting for the child.
         let _ = hand.send((child, Arc::clone(&group.0)));
-        GUARD.watch(pid.as_raw_pid())?;
+        GUARD.guard_group(pid.as_raw_pid())?;
         Ok((group, input.ok_or(io::ErrorKind::BrokenPipe)?, ended))
     }
 }
 
-impl Drop for Group {
+impl Drop for ProcessGroup {
     fn drop(&mut self) {
         self.0.signal(Signal::KILL);
     }
 }
 
-impl Leader {
+impl GroupLeader {
     fn signal(&self, signal: Signal) {
         let reaped = self.reaped.lock();
         if !*reaped {
@@ -329,7 +329,7 @@ impl Leader {
         while matches!(waitid(WaitId::Pid(self.pid), seen), Err(Errno::INTR)) {}
         let mut reaped = self.reaped.lock();
         let _ = kill_process_group(self.pid, Signal::KILL);
-        GUARD.forget(self.pid.as_raw_pid());
+        GUARD.release_group(self.pid.as_raw_pid());
         *reaped = true;
         child.wait()
     }

@@ -38,7 +38,7 @@ impl Future for Next {
 
 /// Settings of one handler that override those of its queue.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Settings {
+pub(crate) struct HandlerSettings {
     pub(crate) timeout: Option<Duration>,
     pub(crate) backoff: Option<Backoff>,
     pub(crate) concurrency: Option<usize>,
@@ -47,7 +47,7 @@ pub(crate) struct Settings {
 struct Handler {
     pattern: String,
     handle: Handle,
-    settings: Settings,
+    settings: HandlerSettings,
 }
 
 /// The index of a handler of a worker.
@@ -85,12 +85,12 @@ impl Handlers {
             None => self.exact.insert(pattern.clone(), which).is_some(),
         };
         if is_known {
-            self.refuse(format!("there are two handlers for {pattern:?}: give one"));
+            self.record_problem(format!("there are two handlers for {pattern:?}: give one"));
         }
         self.all.push(Handler {
             pattern,
             handle: Box::new(move |context, job| Box::pin(handler(context, job))),
-            settings: Settings::default(),
+            settings: HandlerSettings::default(),
         });
     }
 
@@ -104,16 +104,16 @@ impl Handlers {
     }
 
     /// Changes the settings of the handler that was added last.
-    pub(crate) fn set(&mut self, setting: &str, set: impl FnOnce(&mut Settings)) {
+    pub(crate) fn change_last(&mut self, setting: &str, set: impl FnOnce(&mut HandlerSettings)) {
         match self.all.last_mut() {
             Some(last) => set(&mut last.settings),
-            None => self.refuse(format!(
+            None => self.record_problem(format!(
                 "{setting} precedes every handler: call it after one"
             )),
         }
     }
 
-    fn refuse(&mut self, problem: String) {
+    fn record_problem(&mut self, problem: String) {
         self.problem.get_or_insert(problem);
     }
 
@@ -127,7 +127,7 @@ impl Handlers {
         })
     }
 
-    pub(crate) fn settings(&self, which: HandlerId) -> Settings {
+    pub(crate) fn settings(&self, which: HandlerId) -> HandlerSettings {
         self.all[which.0].settings
     }
 
@@ -181,9 +181,9 @@ impl Handler {
             Some(prefix) => (prefix, 0),
             None => (&*self.pattern, 1),
         };
-        config::text("a handler's name", name, shortest)?;
+        config::check_text("a handler's name", name, shortest)?;
         let of_this = |problem| format!("the handler for {:?}: {problem}", self.pattern);
-        let Settings {
+        let HandlerSettings {
             timeout,
             backoff,
             concurrency,
@@ -197,7 +197,7 @@ impl Handler {
             ("backoff.cap", backoff.map(|backoff| backoff.cap)),
         ];
         times.into_iter().try_for_each(|(setting, time)| {
-            time.map_or(Ok(()), |time| config::longer_than_0(setting, time))
+            time.map_or(Ok(()), |time| config::check_positive(setting, time))
                 .map_err(of_this)
         })
     }

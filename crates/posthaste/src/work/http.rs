@@ -17,13 +17,13 @@ use crate::handler::{HandlerResult, RetryLater};
 use crate::http::{self, Asked, Blame, Faults, NO_FILES, Secret, Turns, Verdict};
 use crate::job::{Job, Outcome};
 use crate::work::context::Context;
-use gate::{Gate, Pass};
+use gate::{EndpointGate, GatePass};
 
 /// Delay before a job that could not be posted is retried.
-const SOON: Duration = Duration::from_secs(1);
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 /// The longest time that a job waits for an endpoint that accepts no jobs, because it occupies a
 /// slot of its queue.
-const LONGEST_HOLD: Duration = Duration::from_secs(10);
+const MAX_HOLD_TIME: Duration = Duration::from_secs(10);
 
 /// A handler that posts each job to an address.
 ///
@@ -67,7 +67,7 @@ pub struct Http {
     time_limit: Duration,
     turns: Arc<Turns>,
     faults: Arc<Faults>,
-    gate: Arc<Gate>,
+    gate: Arc<EndpointGate>,
 }
 
 impl Http {
@@ -77,7 +77,7 @@ impl Http {
         let url = http::address(url)?;
         let client = http::client(client)?;
         // The path and the query may contain secrets.
-        let gate = Gate::to(url.origin().ascii_serialization());
+        let gate = EndpointGate::new(url.origin().ascii_serialization());
         Ok(Self {
             client,
             url,
@@ -134,12 +134,12 @@ impl Http {
         let held = self.time_limit / 2;
         let pass = tokio::select! {
             biased;
-            pass = self.gate.pass(held.min(LONGEST_HOLD)) => pass,
+            pass = self.gate.pass(held.min(MAX_HOLD_TIME)) => pass,
             () = context.stopping() => None,
         };
         let Some(pass) = pass else {
             let reason = self.gate.reason().unwrap_or_default();
-            return Err(RetryLater::without_attempt(SOON, reason).into());
+            return Err(RetryLater::without_attempt(RETRY_DELAY, reason).into());
         };
         let left = self.time_limit.saturating_sub(began.elapsed());
         let _turn = self.turns.next().await;
@@ -154,7 +154,7 @@ impl Http {
             Ok(answer) => {
                 self.turns.found();
                 let verdict = http::verdict(answer).await;
-                settle(verdict, &asked, pass)
+                decide_result(verdict, &asked, pass)
             }
             Err(error) => Err(self.not_answered(&error, pass).into()),
         }
@@ -167,18 +167,18 @@ impl Http {
     }
 
     /// Returns the retry of a request that got no answer.
-    fn not_answered(&self, error: &reqwest::Error, pass: Pass<'_>) -> RetryLater {
+    fn not_answered(&self, error: &reqwest::Error, pass: GatePass<'_>) -> RetryLater {
         let reason = http::describe(error);
         if http::lacks_files(error) {
             if self.turns.lower() {
                 tracing::warn!("{NO_FILES}: fewer requests are sent at once");
             }
-            return RetryLater::without_attempt(SOON, reason);
+            return RetryLater::without_attempt(RETRY_DELAY, reason);
         }
         self.turns.found();
         if error.is_connect() {
             pass.failed(&reason);
-            return RetryLater::without_attempt(SOON, reason);
+            return RetryLater::without_attempt(RETRY_DELAY, reason);
         }
         // The request may have started, and the job may be the cause of the failure.
         RetryLater::by_backoff(reason)
@@ -186,7 +186,7 @@ impl Http {
 }
 
 /// Decides by an answer how the job ends, and whether the endpoint accepts jobs.
-fn settle(verdict: Verdict, asked: &Asked<'_>, pass: Pass<'_>) -> HandlerResult {
+fn decide_result(verdict: Verdict, asked: &Asked<'_>, pass: GatePass<'_>) -> HandlerResult {
     let Verdict::Endpoint { reason, .. } = verdict else {
         asked.taken();
         pass.succeeded();
@@ -203,7 +203,7 @@ fn settle(verdict: Verdict, asked: &Asked<'_>, pass: Pass<'_>) -> HandlerResult 
             if again || pass.is_trial() {
                 pass.failed(&reason);
             }
-            Err(RetryLater::without_attempt(SOON, reason).into())
+            Err(RetryLater::without_attempt(RETRY_DELAY, reason).into())
         }
     }
 }

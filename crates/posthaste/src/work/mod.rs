@@ -150,7 +150,7 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
                 );
             }
             for (at, queue) in queues.iter().enumerate() {
-                config::text("a queue's name", queue, 1)?;
+                config::check_text("a queue's name", queue, 1)?;
                 if queues[..at].contains(queue) {
                     return Err(format!("the queue {queue:?} is named twice"));
                 }

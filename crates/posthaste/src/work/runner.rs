@@ -28,8 +28,8 @@ use crate::job::{Job, JobId};
 use crate::log_limit::{FEW, LogLimit};
 use crate::parts::failing_endpoints::FailingEndpoints;
 use crate::retry::{Backoff, RunResult};
-use line::LINE;
-use slot::{Run, Slot, overstayed};
+use line::TARGET_LINE_TIME;
+use slot::{Run, Slot, exceeded_cancel_grace};
 
 /// The consumer of queues with handlers.
 pub(crate) struct Runner {
@@ -73,7 +73,7 @@ impl Runner {
             running: Mutex::default(),
             busy: AtomicUsize::new(0),
             limited,
-            run_time: AtomicU64::new(u64::try_from(LINE.as_nanos()).unwrap_or(u64::MAX)),
+            run_time: AtomicU64::new(u64::try_from(TARGET_LINE_TIME.as_nanos()).unwrap_or(u64::MAX)),
             closing: AtomicBool::new(false),
             stopping,
             aborted: CancellationToken::new(),
@@ -85,11 +85,11 @@ impl Runner {
     fn open_slot(self: &Arc<Self>) {
         let slot = Arc::new(Slot::default());
         self.running.lock().push(Arc::clone(&slot));
-        self.runtime.spawn(serve(Arc::downgrade(self), slot));
+        self.runtime.spawn(serve_slot(Arc::downgrade(self), slot));
     }
 
     /// Splits off the jobs beyond the number that a test requested.
-    fn tried(&self, claim: Vec<Delivery>) -> (Vec<Delivery>, Vec<Delivery>) {
+    fn split_off_untried(&self, claim: Vec<Delivery>) -> (Vec<Delivery>, Vec<Delivery>) {
         match &self.probe {
             Some(probe) => claim.into_iter().partition(|_| probe.takes()),
             None => (claim, Vec::new()),
@@ -136,7 +136,7 @@ impl Runner {
         let result = tokio::select! {
             result = attempt.instrument(span.clone()) => result,
             () = self.aborted.cancelled() => RunResult::GivenBack,
-            () = overstayed(&cancelled) => RunResult::Cancelled,
+            () = exceeded_cancel_grace(&cancelled) => RunResult::Cancelled,
         };
         // If the handler called complete_in, its transaction decides the outcome.
         let result = match result {
@@ -145,7 +145,7 @@ impl Runner {
             }
             result => result.unless_cancelled(cancelled.is_cancelled()),
         };
-        self.learn(started.elapsed());
+        self.record_duration(started.elapsed());
         if let Some(run) = slot.take() {
             span.in_scope(|| self.end(run, result));
         }
@@ -155,7 +155,7 @@ impl Runner {
     /// result is sent, because the result makes the engine read the capacity.
     fn end(&self, mut run: Run, result: RunResult) {
         self.busy.fetch_sub(1, Ordering::SeqCst);
-        self.make_room(run.which);
+        self.release_handler(run.which);
         if let Some(probe) = &self.probe {
             probe.report_run(&run.ticket.job, &result);
         }
@@ -166,14 +166,14 @@ impl Runner {
 
     /// Releases the claim of a job that is not run after all.
     fn skip_next(&self, which: Option<HandlerId>) {
-        self.make_room(which);
+        self.release_handler(which);
         if let Some(probe) = &self.probe {
             probe.give_back(1);
         }
     }
 
     /// Records the end of a run of this handler, so that another job that waits for it may begin.
-    fn make_room(&self, which: Option<HandlerId>) {
+    fn release_handler(&self, which: Option<HandlerId>) {
         let Some(limited) = &self.limited else {
             return;
         };
@@ -206,15 +206,15 @@ impl Runner {
     }
 }
 
-static UNKNOWN: LogLimit = LogLimit::new(1);
-static UNTRIED: LogLimit = LogLimit::new(1);
-static BLOCKED: LogLimit = LogLimit::new(FEW);
+static UNKNOWN_LOG: LogLimit = LogLimit::new(1);
+static UNTRIED_LOG: LogLimit = LogLimit::new(1);
+static BLOCKED_LOG: LogLimit = LogLimit::new(FEW);
 
 /// Logs jobs that no handler could try: a line for each name and minute.
 fn log_unhandled(job: &Job, result: &RunResult) {
     match result {
         RunResult::Unknown => {
-            if let Some(left_out) = UNKNOWN.admit(&job.name) {
+            if let Some(left_out) = UNKNOWN_LOG.admit(&job.name) {
                 tracing::warn!(
                     job = job.id.0,
                     jobs = left_out + 1,
@@ -229,7 +229,7 @@ fn log_unhandled(job: &Job, result: &RunResult) {
             counts_as_attempt: false,
             ..
         } => {
-            if let Some(left_out) = UNTRIED.admit(&job.name) {
+            if let Some(left_out) = UNTRIED_LOG.admit(&job.name) {
                 tracing::warn!(
                     job = job.id.0,
                     jobs = left_out + 1,
@@ -245,7 +245,7 @@ fn log_unhandled(job: &Job, result: &RunResult) {
 }
 
 /// Serves a slot: runs jobs one by one until the runner is dropped or the slot is abandoned.
-async fn serve(runner: Weak<Runner>, slot: Arc<Slot>) {
+async fn serve_slot(runner: Weak<Runner>, slot: Arc<Slot>) {
     while let Some(runner) = runner.upgrade() {
         let Some((delivery, which)) = runner.next_or_wait().await else {
             return;
@@ -288,7 +288,7 @@ impl Consumer for Arc<Runner> {
             return 0;
         }
         let waiting = self.line().len();
-        let target = self.config.concurrency + self.ahead();
+        let target = self.config.concurrency + self.line_limit();
         let free = target.saturating_sub(waiting + self.busy.load(Ordering::SeqCst));
         let free = self
             .probe
@@ -304,7 +304,7 @@ impl Consumer for Arc<Runner> {
     }
 
     fn consume(&self, claim: Vec<Delivery>) {
-        let (claim, beyond) = self.tried(claim);
+        let (claim, beyond) = self.split_off_untried(claim);
         beyond.into_iter().for_each(|one| one.ticket.give_back());
         let jobs = claim.len();
         self.line().extend(claim);
@@ -367,7 +367,7 @@ impl Consumer for Arc<Runner> {
             };
             slot.abandoned.store(true, Ordering::SeqCst);
             let (job, timeout) = (&run.ticket.job, run.timeout);
-            if let Some(left_out) = BLOCKED.admit_field(&job.name) {
+            if let Some(left_out) = BLOCKED_LOG.admit_field(&job.name) {
                 tracing::error!(
                     job = job.id.0,
                     name = &*job.name,

@@ -3,17 +3,17 @@
 use std::time::Duration;
 
 /// The first wait for running jobs to end.
-const FIRST: Duration = Duration::from_secs(10);
+const FIRST_WAIT: Duration = Duration::from_secs(10);
 /// The shortest time between two turns of quarantined jobs.
-pub(crate) const LOOK: Duration = Duration::from_millis(500);
+pub(crate) const MIN_REST: Duration = Duration::from_millis(500);
 /// The longest time between two turns.
-const LONGEST_REST: Duration = Duration::from_secs(60);
+const MAX_REST: Duration = Duration::from_secs(60);
 /// Time between two polls while there are no quarantined jobs.
-const CALM: Duration = Duration::from_secs(1);
+const IDLE_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The result of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub(crate) enum TurnResult {
     /// The running jobs did not end in time.
     None,
     /// Quarantined jobs ran.
@@ -40,9 +40,9 @@ impl Pauses {
     /// jobs may be queued for those that run.
     pub(crate) fn new(limit: Option<Duration>) -> Self {
         Self {
-            wait: FIRST,
-            rest: LOOK,
-            longest: limit.map(|limit| limit.saturating_mul(2).saturating_add(FIRST)),
+            wait: FIRST_WAIT,
+            rest: MIN_REST,
+            longest: limit.map(|limit| limit.saturating_mul(2).saturating_add(FIRST_WAIT)),
         }
     }
 
@@ -53,14 +53,14 @@ impl Pauses {
 
     /// Records a turn for which claims were paused this long, and returns how long claims continue
     /// now.
-    pub(crate) fn rest(&mut self, turn: Turn, paused: Duration) -> Duration {
+    pub(crate) fn rest(&mut self, turn: TurnResult, paused: Duration) -> Duration {
         match turn {
-            Turn::None => {
+            TurnResult::None => {
                 let longer = self.wait.saturating_mul(2);
                 self.wait = self.longest.map_or(longer, |longest| longer.min(longest));
             }
-            Turn::Had => self.rest = LOOK,
-            Turn::Repeated => self.rest = (self.rest * 2).min(LONGEST_REST),
+            TurnResult::Had => self.rest = MIN_REST,
+            TurnResult::Repeated => self.rest = (self.rest * 2).min(MAX_REST),
         }
         paused.max(self.rest)
     }
@@ -68,9 +68,9 @@ impl Pauses {
     /// Resets the times because there are no quarantined jobs, and returns the time to the next
     /// poll.
     pub(crate) fn none_found(&mut self) -> Duration {
-        self.wait = FIRST;
-        self.rest = LOOK;
-        CALM
+        self.wait = FIRST_WAIT;
+        self.rest = MIN_REST;
+        IDLE_POLL_INTERVAL
     }
 }
 
@@ -88,7 +88,7 @@ mod tests {
             let wait = patience.wait();
             let alone = run <= wait;
             paused += wait.min(run);
-            let turn = if alone { Turn::Had } else { Turn::None };
+            let turn = if alone { TurnResult::Had } else { TurnResult::None };
             open += patience.rest(turn, wait.min(run));
             if alone {
                 return (wait, paused.as_secs_f64() / (paused + open).as_secs_f64());
@@ -105,7 +105,7 @@ mod tests {
                 let (wait, share) = until_alone(limit, run);
                 assert!(wait >= run && share <= 0.5, "{run:?}: {wait:?}, {share}");
                 assert!(
-                    wait <= FIRST.max(run * 2),
+                    wait <= FIRST_WAIT.max(run * 2),
                     "{run:?} was waited for {wait:?}"
                 );
             }
@@ -118,27 +118,27 @@ mod tests {
         let mut waits = Vec::new();
         for _ in 0..5 {
             waits.push(patience.wait().as_secs());
-            patience.rest(Turn::None, patience.wait());
+            patience.rest(TurnResult::None, patience.wait());
         }
         assert_eq!(waits, [10, 20, 40, 50, 50]);
         patience.none_found();
-        assert_eq!(patience.wait(), FIRST);
+        assert_eq!(patience.wait(), FIRST_WAIT);
     }
 
     #[test]
     fn a_turn_keeps_its_wait() {
         let mut patience = Pauses::new(None);
-        patience.rest(Turn::None, FIRST);
-        let rest = patience.rest(Turn::Had, Duration::from_secs(15));
+        patience.rest(TurnResult::None, FIRST_WAIT);
+        let rest = patience.rest(TurnResult::Had, Duration::from_secs(15));
         assert_eq!(rest, Duration::from_secs(15));
-        assert_eq!(patience.wait(), FIRST * 2);
-        assert_eq!(patience.rest(Turn::Had, Duration::ZERO), LOOK);
+        assert_eq!(patience.wait(), FIRST_WAIT * 2);
+        assert_eq!(patience.rest(TurnResult::Had, Duration::ZERO), MIN_REST);
     }
     #[test]
     fn jobs_released_in_each_turn_make_turns_rarer() {
         let mut patience = Pauses::new(None);
-        let rests = (0..9).map(|_| patience.rest(Turn::Repeated, Duration::ZERO).as_secs());
+        let rests = (0..9).map(|_| patience.rest(TurnResult::Repeated, Duration::ZERO).as_secs());
         assert_eq!(rests.collect::<Vec<_>>(), [1, 2, 4, 8, 16, 32, 60, 60, 60]);
-        assert_eq!(patience.rest(Turn::Had, Duration::ZERO), LOOK);
+        assert_eq!(patience.rest(TurnResult::Had, Duration::ZERO), MIN_REST);
     }
 }

@@ -25,10 +25,10 @@ pub(super) struct Attempt(#[serde(with = "FailureRow")] pub(super) Failure);
 
 /// A job and its state after the call.
 #[derive(Deserialize)]
-pub(super) struct Met(i64, #[serde(deserialize_with = "parsed")] State);
+pub(super) struct ChangedJob(i64, #[serde(deserialize_with = "deserialize_text")] State);
 
-impl From<Met> for (JobId, State) {
-    fn from(met: Met) -> Self {
+impl From<ChangedJob> for (JobId, State) {
+    fn from(met: ChangedJob) -> Self {
         (JobId(met.0), met.1)
     }
 }
@@ -61,16 +61,16 @@ impl From<Counted> for Counters {
 #[derive(Deserialize)]
 #[serde(remote = "FoundJob")]
 struct FoundRow {
-    #[serde(deserialize_with = "id")]
+    #[serde(deserialize_with = "deserialize_id")]
     id: JobId,
     name: String,
     queue: String,
     priority: i32,
-    #[serde(deserialize_with = "time")]
+    #[serde(deserialize_with = "deserialize_time")]
     scheduled_at: Timestamp,
-    #[serde(deserialize_with = "time")]
+    #[serde(deserialize_with = "deserialize_time")]
     expires_at: Timestamp,
-    #[serde(deserialize_with = "time")]
+    #[serde(deserialize_with = "deserialize_time")]
     enqueued_at: Timestamp,
     tag: String,
     unique_key: Option<String>,
@@ -79,34 +79,34 @@ struct FoundRow {
     #[serde(rename = "attempt")]
     attempts: i32,
     max_attempts: Option<i32>,
-    #[serde(deserialize_with = "parsed")]
+    #[serde(deserialize_with = "deserialize_text")]
     state: State,
     last_error: Option<String>,
     worker: Option<i64>,
     worker_name: Option<String>,
-    #[serde(deserialize_with = "time_if_any")]
+    #[serde(deserialize_with = "deserialize_optional_time")]
     claimed_at: Option<Timestamp>,
-    #[serde(deserialize_with = "time_if_any")]
+    #[serde(deserialize_with = "deserialize_optional_time")]
     ended_at: Option<Timestamp>,
-    #[serde(deserialize_with = "parsed")]
+    #[serde(deserialize_with = "deserialize_text")]
     delivery_id: Uuid,
-    #[serde(deserialize_with = "as_it_stands")]
+    #[serde(deserialize_with = "deserialize_raw_json")]
     kwargs: String,
 }
 
 #[derive(Deserialize)]
 #[serde(remote = "ListedJob")]
 struct ListedRow {
-    #[serde(deserialize_with = "id")]
+    #[serde(deserialize_with = "deserialize_id")]
     id: JobId,
     name: String,
     queue: String,
     priority: i32,
-    #[serde(deserialize_with = "time")]
+    #[serde(deserialize_with = "deserialize_time")]
     scheduled_at: Timestamp,
-    #[serde(deserialize_with = "time")]
+    #[serde(deserialize_with = "deserialize_time")]
     expires_at: Timestamp,
-    #[serde(deserialize_with = "time")]
+    #[serde(deserialize_with = "deserialize_time")]
     enqueued_at: Timestamp,
     tag: String,
     unique_key: Option<String>,
@@ -114,7 +114,7 @@ struct ListedRow {
     #[serde(rename = "attempt")]
     attempts: i32,
     max_attempts: Option<i32>,
-    #[serde(deserialize_with = "parsed")]
+    #[serde(deserialize_with = "deserialize_text")]
     state: State,
     last_error: Option<String>,
 }
@@ -123,7 +123,7 @@ struct ListedRow {
 #[serde(remote = "Failure")]
 struct FailureRow {
     attempt: i32,
-    #[serde(deserialize_with = "time")]
+    #[serde(deserialize_with = "deserialize_time")]
     at: Timestamp,
     outcome: String,
     worker: Option<i64>,
@@ -163,18 +163,18 @@ struct CounterRow {
 struct OldestRow {
     queue: String,
     priority: i32,
-    #[serde(deserialize_with = "time")]
+    #[serde(deserialize_with = "deserialize_time")]
     since: Timestamp,
     seconds: f64,
     is_worked: bool,
 }
 
-fn id<'de, D: Deserializer<'de>>(from: D) -> Result<JobId, D::Error> {
+fn deserialize_id<'de, D: Deserializer<'de>>(from: D) -> Result<JobId, D::Error> {
     i64::deserialize(from).map(JobId)
 }
 
 /// Deserializes a value that Postgres writes as text in JSON.
-fn parsed<'de, D, T>(from: D) -> Result<T, D::Error>
+fn deserialize_text<'de, D, T>(from: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
     T: FromStr<Err: Display>,
@@ -183,20 +183,20 @@ where
     text.parse().map_err(D::Error::custom)
 }
 
-fn time<'de, D: Deserializer<'de>>(from: D) -> Result<Timestamp, D::Error> {
+fn deserialize_time<'de, D: Deserializer<'de>>(from: D) -> Result<Timestamp, D::Error> {
     let text = Cow::<str>::deserialize(from)?;
-    instant(&text).map_err(D::Error::custom)
+    parse_time(&text).map_err(D::Error::custom)
 }
 
-fn time_if_any<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Timestamp>, D::Error> {
+fn deserialize_optional_time<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Timestamp>, D::Error> {
     let text = Option::<Cow<str>>::deserialize(from)?;
-    let read = text.map(|text| instant(&text).map_err(D::Error::custom));
+    let read = text.map(|text| parse_time(&text).map_err(D::Error::custom));
     read.transpose()
 }
 
 /// Parses a time with the offset of the session's time zone. West of Greenwich the first hours of
 /// year 1, in which times of jobs begin, are written in the year before: 1 BC, which is year 0.
-fn instant(text: &str) -> Result<Timestamp, jiff::Error> {
+fn parse_time(text: &str) -> Result<Timestamp, jiff::Error> {
     match text
         .strip_suffix(" BC")
         .and_then(|rest| rest.strip_prefix("0001"))
@@ -207,7 +207,7 @@ fn instant(text: &str) -> Result<Timestamp, jiff::Error> {
 }
 
 /// Returns the text of the arguments without parsing it, so that no number loses precision.
-fn as_it_stands<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+fn deserialize_raw_json<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     let text = Box::<RawValue>::deserialize(from)?;
     Ok(Box::<str>::from(text).into())
 }

@@ -29,9 +29,9 @@ pub struct Filter {
 
 impl Filter {
     /// The default limit of a list.
-    pub(crate) const LISTED: u32 = 50;
+    pub(crate) const DEFAULT_LIST_LIMIT: u32 = 50;
     /// The default limit of jobs that are retried or redriven.
-    pub(crate) const CHOSEN: u32 = 1_000;
+    pub(crate) const DEFAULT_CHANGE_LIMIT: u32 = 1_000;
 
     /// Creates a filter without conditions.
     pub fn new() -> Self {

@@ -21,7 +21,7 @@ pub struct Rate {
 }
 
 /// A year of 360 days, as Postgres counts it when it compares intervals.
-const YEAR: Duration = Duration::from_secs(360 * 86_400);
+const MAX_PERIOD: Duration = Duration::from_secs(360 * 86_400);
 
 impl Rate {
     /// Allows this many jobs in this time: 1 to 2,147,483,647 in a microsecond to 360 days.
@@ -47,7 +47,7 @@ impl Rate {
                 return Err(Error::invalid(field, "must be between 1 and 2147483647"));
             }
         }
-        if self.per.as_micros() < 1 || self.per > YEAR {
+        if self.per.as_micros() < 1 || self.per > MAX_PERIOD {
             let reason = "must be between a microsecond and 360 days";
             return Err(Error::invalid("per", reason));
         }
@@ -57,7 +57,7 @@ impl Rate {
 
 #[cfg(test)]
 mod tests {
-    use super::{Rate, YEAR};
+    use super::{Rate, MAX_PERIOD};
     use std::time::Duration;
 
     #[test]
@@ -68,11 +68,11 @@ mod tests {
             (Rate::new(u32::MAX, second), "jobs"),
             (Rate::new(1, second).burst(0), "burst"),
             (Rate::new(1, Duration::from_nanos(999)), "per"),
-            (Rate::new(1, YEAR + second), "per"),
+            (Rate::new(1, MAX_PERIOD + second), "per"),
         ] {
             let error = rate.check().expect_err("refused").to_string();
             assert!(error.starts_with(field), "{error}");
         }
-        assert!(Rate::new(1, YEAR).burst(7).check().is_ok());
+        assert!(Rate::new(1, MAX_PERIOD).burst(7).check().is_ok());
     }
 }

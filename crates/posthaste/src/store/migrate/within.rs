@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use serde::Deserialize;
 
-use super::{CANNOT, Due, LEDGER, LOCK, MigrationReport, NOTE, PIN, PLACE, RESTORED, VERSION};
+use super::{CANNOT, MissingParts, LEDGER_DDL, MIGRATION_LOCK, MigrationReport, RECORD_STEP, PIN_SEARCH_PATH, READ_TRANSACTION_STATE, RESTORED, VERSION};
 use super::{read_ledger, refuse_without_rows, require_supported_server};
 use crate::error::Error;
 use crate::error::driver::DriverError;
@@ -14,16 +14,16 @@ use crate::store::schema::Text;
 
 /// Sets a value that lasts as long as the transaction: if the next statement does not see it, no
 /// transaction is open.
-const BEGUN: &str = "SELECT pg_catalog.set_config('posthaste.migrates', 'on', true) AS answer";
+const SET_TRANSACTION_MARK: &str = "SELECT pg_catalog.set_config('posthaste.migrates', 'on', true) AS answer";
 
 /// A step that changes a table waits for its users, and new users of the table wait for the step,
 /// so the lock timeout is short. A text is one statement here, so it has no statement timeout. The
 /// ledger is created only under the lock: two concurrent CREATE TABLE IF NOT EXISTS can still
 /// collide.
-static OPENED: LazyLock<Text> = LazyLock::new(|| {
+static TABLE_STEPS: LazyLock<Text> = LazyLock::new(|| {
     Text::new(format!(
-        "{PIN};\n{LOCK};\nSET LOCAL client_min_messages = warning;\n\
-         SET LOCAL lock_timeout = '200ms';\nSET LOCAL statement_timeout = 0;\n{LEDGER}"
+        "{PIN_SEARCH_PATH};\n{MIGRATION_LOCK};\nSET LOCAL client_min_messages = warning;\n\
+         SET LOCAL lock_timeout = '200ms';\nSET LOCAL statement_timeout = 0;\n{LEDGER_DDL}"
     ))
 });
 
@@ -36,12 +36,12 @@ struct TransactionState {
 }
 
 /// Updates the schema in this transaction and restores the transaction's settings.
-pub(crate) async fn within<E: Executor>(
+pub(crate) async fn migrate_within<E: Executor>(
     executor: &mut E,
     failed: &'static str,
 ) -> Result<MigrationReport, Error> {
-    let place = place(executor, failed).await?;
-    let outcome = opened(executor, failed).await;
+    let place = read_transaction_state(executor, failed).await?;
+    let outcome = open_table_steps(executor, failed).await;
     let settings = place.settings.iter();
     let settings: Vec<Value<'_>> = settings.map(|setting| Value::Text(Some(setting))).collect();
     let restored = executor.texts(RESTORED, &settings).await;
@@ -52,16 +52,16 @@ pub(crate) async fn within<E: Executor>(
 }
 
 /// Reads the state of the transaction; fails before anything is done if it is unsuitable.
-async fn place<E: Executor>(
+async fn read_transaction_state<E: Executor>(
     executor: &mut E,
     failed: &'static str,
 ) -> Result<TransactionState, Error> {
-    let begun = executor.texts(BEGUN, &[]).await;
+    let begun = executor.texts(SET_TRANSACTION_MARK, &[]).await;
     begun.map_err(Error::driver(failed))?;
-    let answers = executor.texts(PLACE, &[]).await;
+    let answers = executor.texts(READ_TRANSACTION_STATE, &[]).await;
     let answers = answers.map_err(Error::driver(failed))?;
     let answer = answers.first().map_or("", |answer| answer);
-    let place: TransactionState = serde_json::from_str(answer).map_err(unreadable)?;
+    let place: TransactionState = serde_json::from_str(answer).map_err(unreadable_answer)?;
     require_supported_server(place.server)?;
     if !place.has_begun {
         let reason = "is not open: this connection would commit each step of a migration alone; \
@@ -78,31 +78,31 @@ async fn place<E: Executor>(
     Ok(place)
 }
 
-async fn opened<E: Executor>(
+async fn open_table_steps<E: Executor>(
     executor: &mut E,
     failed: &'static str,
 ) -> Result<MigrationReport, Error> {
-    run(executor, &OPENED, failed).await?;
+    run_text(executor, &TABLE_STEPS, failed).await?;
     let known = read_ledger(executor).await?;
     let known = known.map_err(Error::driver(failed))?;
     if known.is_empty() {
         refuse_without_rows(executor).await?;
     }
-    let due = Due::of(&known)?;
+    let due = MissingParts::of(&known)?;
     for text in due.texts() {
-        run(executor, text, failed).await?;
+        run_text(executor, text, failed).await?;
     }
     let mut applied = Vec::new();
     for (name, checksum) in due.notes() {
         let values = [name, &checksum, VERSION].map(|value| Value::Text(Some(value)));
-        let noted = executor.run(NOTE, &values).await;
+        let noted = executor.run(RECORD_STEP, &values).await;
         noted.map_err(Error::driver(failed))?;
         applied.push(name.to_owned());
     }
     Ok(MigrationReport { applied })
 }
 
-async fn run<E: Executor>(
+async fn run_text<E: Executor>(
     executor: &mut E,
     text: &'static Text,
     failed: &'static str,
@@ -111,7 +111,7 @@ async fn run<E: Executor>(
     ran.map(drop).map_err(Error::driver(failed))
 }
 
-pub(super) fn unreadable(error: serde_json::Error) -> Error {
+pub(super) fn unreadable_answer(error: serde_json::Error) -> Error {
     let text = format!("the answer cannot be read: {error}");
     Error::driver(CANNOT)(DriverError::refused(text, None).because(error))
 }

@@ -14,21 +14,21 @@ use std::process::{Child, Command, Stdio};
 use parking_lot::Mutex;
 
 /// The guard of this process.
-pub(super) static GUARD: Guard = Guard(Mutex::new(State {
+pub(super) static GUARD: GuardProcess = GuardProcess(Mutex::new(GuardState {
     process: None,
     groups: BTreeSet::new(),
 }));
 
-pub(super) struct Guard(Mutex<State>);
+pub(super) struct GuardProcess(Mutex<GuardState>);
 
-struct State {
+struct GuardState {
     process: Option<Child>,
     groups: BTreeSet<i32>,
 }
 
-impl Guard {
+impl GuardProcess {
     /// Makes this process group end with the worker. Fails if no guard can be started.
-    pub(super) fn watch(&self, group: i32) -> io::Result<()> {
+    pub(super) fn guard_group(&self, group: i32) -> io::Result<()> {
         let mut state = self.0.lock();
         state.groups.insert(group);
         let sent = state
@@ -42,7 +42,7 @@ impl Guard {
 
     /// Records that the group has ended. Must be called before its leader is reaped: after that its
     /// number may be used again.
-    pub(super) fn forget(&self, group: i32) {
+    pub(super) fn release_group(&self, group: i32) {
         let mut state = self.0.lock();
         state.groups.remove(&group);
         // A guard that has ended kills no group; the next command starts another guard.
@@ -50,7 +50,7 @@ impl Guard {
     }
 }
 
-impl State {
+impl GuardState {
     fn send(&mut self, line: &str) -> io::Result<()> {
         let process = self.process.as_mut().ok_or(io::ErrorKind::NotFound)?;
         let input = process.stdin.as_mut().ok_or(io::ErrorKind::NotFound)?;

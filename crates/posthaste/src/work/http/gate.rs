@@ -9,10 +9,10 @@ use tokio::time::sleep_until;
 use crate::consumer::Breaker;
 
 /// The shortest time between two log lines about an endpoint that fails repeatedly.
-const SAID_EVERY: Duration = Duration::from_secs(60);
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Admits all jobs while the endpoint accepts some, otherwise one at a time.
-pub(super) struct Gate {
+pub(super) struct EndpointGate {
     /// The origin of the endpoint, without secrets.
     endpoint: String,
     state: Mutex<State>,
@@ -29,8 +29,8 @@ struct State {
     last_logged: Option<Instant>,
 }
 
-impl Gate {
-    pub(super) fn to(endpoint: String) -> Self {
+impl EndpointGate {
+    pub(super) fn new(endpoint: String) -> Self {
         let (state, changed) = (Mutex::default(), Notify::new());
         Self {
             endpoint,
@@ -40,7 +40,7 @@ impl Gate {
     }
 
     /// Waits until a job may be posted; returns `None` after this timeout.
-    pub(super) async fn pass(&self, longest: Duration) -> Option<Pass<'_>> {
+    pub(super) async fn pass(&self, longest: Duration) -> Option<GatePass<'_>> {
         let end = Instant::now() + longest;
         loop {
             let changed = self.changed.notified();
@@ -73,7 +73,7 @@ impl Gate {
     }
 
     /// Admits a job, or returns when to ask again if no notification comes first.
-    fn admit(&self, now: Instant) -> Result<Pass<'_>, Option<Instant>> {
+    fn admit(&self, now: Instant) -> Result<GatePass<'_>, Option<Instant>> {
         let mut state = self.state();
         let breaker = &mut state.breaker;
         match breaker.opened_until() {
@@ -85,7 +85,7 @@ impl Gate {
             return Err(None);
         }
         let (gate, is_trial) = (self, breaker.is_half_open());
-        Ok(Pass { gate, is_trial })
+        Ok(GatePass { gate, is_trial })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -94,12 +94,12 @@ impl Gate {
 }
 
 /// The permission to post one job.
-pub(super) struct Pass<'a> {
-    gate: &'a Gate,
+pub(super) struct GatePass<'a> {
+    gate: &'a EndpointGate,
     is_trial: bool,
 }
 
-impl Pass<'_> {
+impl GatePass<'_> {
     /// Whether this is the job that tests whether the endpoint accepts jobs again.
     pub(super) fn is_trial(&self) -> bool {
         self.is_trial
@@ -126,7 +126,7 @@ impl Pass<'_> {
         state.breaker.failed(now, fastrand::f64());
         state.reason = Some(reason.to_owned());
         let is_known = state.logged.is_some()
-            || (state.last_logged).is_some_and(|then| now.duration_since(then) < SAID_EVERY);
+            || (state.last_logged).is_some_and(|then| now.duration_since(then) < LOG_INTERVAL);
         if !is_known {
             (state.logged, state.last_logged) = (Some(now), Some(now));
             tracing::warn!(
@@ -139,7 +139,7 @@ impl Pass<'_> {
     }
 }
 
-impl Drop for Pass<'_> {
+impl Drop for GatePass<'_> {
     fn drop(&mut self) {
         // This changes nothing if the outcome was reported.
         if self.is_trial {

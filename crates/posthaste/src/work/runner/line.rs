@@ -13,11 +13,11 @@ use crate::work::handlers::HandlerId;
 
 /// The approximate time that jobs wait in line, estimated from the last runs: a slow job delays
 /// others by no more than that.
-pub(super) const LINE: Duration = Duration::from_millis(20);
+pub(super) const TARGET_LINE_TIME: Duration = Duration::from_millis(20);
 /// The longest line: two claims of the largest size, so that one is fetched while the other runs.
-const LONGEST_LINE: usize = 10_000;
+const MAX_LINE_JOBS: usize = 10_000;
 /// A job that waited for longer is given back, because runs have become slow.
-const LONGEST_WAIT: Duration = Duration::from_secs(1);
+const MAX_LINE_WAIT: Duration = Duration::from_secs(1);
 
 impl Runner {
     pub(super) fn line(&self) -> MutexGuard<'_, VecDeque<Delivery>> {
@@ -27,13 +27,13 @@ impl Runner {
     /// Returns the length of the line for the duration of the last runs; 0 if that is at most one
     /// job per slot, or if a handler has a concurrency limit, whose waiting jobs could fill the
     /// line.
-    pub(super) fn ahead(&self) -> usize {
+    pub(super) fn line_limit(&self) -> usize {
         if self.limited.is_some() {
             return 0;
         }
         let run = u128::from(self.run_time.load(Ordering::Relaxed).max(1));
-        let ahead = (LINE.as_nanos() * self.config.concurrency as u128 / run)
-            .min(LONGEST_LINE as u128) as usize;
+        let ahead = (TARGET_LINE_TIME.as_nanos() * self.config.concurrency as u128 / run)
+            .min(MAX_LINE_JOBS as u128) as usize;
         if ahead > self.config.concurrency {
             ahead
         } else {
@@ -86,7 +86,7 @@ impl Runner {
     /// again, so only expired jobs are given back.
     pub(super) fn shorten_line(&self) {
         let mut line = self.line();
-        let waits_long = |one: &Delivery| one.ticket.began.elapsed() > LONGEST_WAIT;
+        let waits_long = |one: &Delivery| one.ticket.began.elapsed() > MAX_LINE_WAIT;
         if !line.front().is_some_and(waits_long) {
             return;
         }
@@ -99,7 +99,7 @@ impl Runner {
         drop(line);
         if all_go {
             // No line is built until runs are known to be fast again.
-            let slow = u64::try_from(LONGEST_WAIT.as_nanos()).unwrap_or(u64::MAX);
+            let slow = u64::try_from(MAX_LINE_WAIT.as_nanos()).unwrap_or(u64::MAX);
             self.run_time.fetch_max(slow, Ordering::Relaxed);
         }
         if let Some(probe) = &self.probe {
@@ -108,7 +108,7 @@ impl Runner {
         gone.into_iter().for_each(|one| one.ticket.give_back());
     }
 
-    pub(super) fn learn(&self, run: Duration) {
+    pub(super) fn record_duration(&self, run: Duration) {
         let run = u64::try_from(run.as_nanos()).unwrap_or(u64::MAX);
         let average = self.run_time.load(Ordering::Relaxed);
         self.run_time

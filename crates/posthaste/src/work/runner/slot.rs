@@ -54,7 +54,7 @@ impl Slot {
 }
 
 /// Completes when a run was cancelled and its time to clean up has passed.
-pub(super) async fn overstayed(cancelled: &CancellationToken) {
+pub(super) async fn exceeded_cancel_grace(cancelled: &CancellationToken) {
     cancelled.cancelled().await;
     tokio::time::sleep(CANCEL_GRACE).await;
 }
