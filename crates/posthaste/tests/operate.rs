@@ -155,7 +155,7 @@ async fn cancelling_a_running_job_notifies_its_handler() -> TestResult {
 }
 
 #[tokio::test]
-async fn a_job_cancelled_during_its_run_is_not_retried() -> TestResult {
+async fn a_job_cancelled_during_its_run_does_not_run_again_after_a_snooze() -> TestResult {
     let (db, client) = connected(PgVersion::any()).await?;
     let (worker, runs) = counting(&db).await;
     eventually(SOON, "the worker is registered", async || {

@@ -90,7 +90,7 @@ fn rates_are_computed_since_the_previous_read() {
 }
 
 #[test]
-fn small_screens_show_the_latest_queues_and_the_number_hidden() {
+fn small_screens_show_the_most_overdue_queues_and_the_number_hidden() {
     let jobs = (0..40).map(|n| counter(&format!("q{n}\x1b[2J"), 1, 0));
     let seen = snapshot(jobs.collect(), &[("q7\x1b[2J", 5.0, true)]);
     let frame = frame(&seen, None);
