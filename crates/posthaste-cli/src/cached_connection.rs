@@ -9,9 +9,9 @@ use crate::connect::Address;
 /// The time limit of a read. The read after a timeout uses a new connection.
 pub(crate) const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Begins a read. A caller that abandons it after [`READ_TIMEOUT`] closes the connection, which a server
-/// does not notice while a statement runs: without `statement_timeout` such statements would pile
-/// up.
+/// Begins a read. A caller that abandons it after [`READ_TIMEOUT`] closes the connection, which a
+/// server does not notice while a statement runs: without `statement_timeout` such statements would
+/// pile up.
 const BEGIN_BOUNDED_READ: &str = "BEGIN READ ONLY; SET LOCAL statement_timeout = '8s'";
 
 /// Reads in a transaction with a statement timeout. After an error the caller must drop the
@@ -41,8 +41,8 @@ impl CachedConnection {
         }
     }
 
-    /// Returns the cached connection, or connects. Call [`put_back`](Self::put_back) after a successful
-    /// read.
+    /// Returns the cached connection, or connects. Call [`put_back`](Self::put_back) after a
+    /// successful read.
     pub(crate) async fn take_or_connect(&mut self) -> anyhow::Result<Client> {
         match self.client.take() {
             Some(client) => Ok(client),

@@ -137,7 +137,8 @@ pub(crate) fn parse_sections(text: &str, wanted: NeededSections<'_>) -> anyhow::
     if let Some(unknown) = file.keys().next() {
         bail!(
             "{unknown}: is not a section; known are [route.<name>], [sync.<name>], \
-             [capture.<name>], [{TWO_PHASE_SECTION}], [{CONSOLE_SECTION}], [{OBSERVE_SECTION}], [{SITE_SECTION}] and [{TXWATCH_SECTION}]"
+             [capture.<name>], [{TWO_PHASE_SECTION}], [{CONSOLE_SECTION}], [{OBSERVE_SECTION}], \
+             [{SITE_SECTION}] and [{TXWATCH_SECTION}]"
         );
     }
     let mut read = File::default();

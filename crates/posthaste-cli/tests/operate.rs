@@ -212,7 +212,7 @@ async fn queues_are_paused_resumed_and_limited() -> anyhow::Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn jobs_show_lists_failed_attempts_and_jobs_run_starts_a_job() -> anyhow::Result<()> {
+async fn jobs_show_lists_failed_attempts_and_jobs_retry_makes_jobs_due() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let database = stage::database().await?;
     let run = async |arguments: &[&str]| stage.run_on(&database, arguments).await;

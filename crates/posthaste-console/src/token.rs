@@ -113,7 +113,8 @@ impl TokenAuth {
         let signature: String = signature.iter().map(|byte| format!("{byte:02x}")).collect();
         let (age, secure) = (LOGIN_LIFETIME.as_secs(), if is_secure { "; Secure" } else { "" });
         Some(format!(
-            "{LOGIN_COOKIE}={since}.{signature}; HttpOnly; SameSite=Strict; Path=/; Max-Age={age}{secure}"
+            "{LOGIN_COOKIE}={since}.{signature}; HttpOnly; SameSite=Strict; Path=/; \
+             Max-Age={age}{secure}"
         ))
     }
 

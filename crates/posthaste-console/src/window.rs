@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn one_request_reads_a_bounded_number_of_pages() {
+    fn windows_start_a_fixed_number_of_pages_earlier() {
         let at = |page, line| Tid { page, line };
         assert_eq!(at(1_000, 3).window_start(FIRST_WINDOW_PAGES), at(1_000 - FIRST_WINDOW_PAGES, 0));
         assert_eq!(at(3, 3).window_start(FIRST_WINDOW_PAGES), at(0, 0));

@@ -230,7 +230,7 @@ async fn limits_are_clamped_and_bad_cursors_rejected() {
 }
 
 #[tokio::test]
-async fn times_exclude_jobs_enqueued_or_ended_earlier() -> TestResult {
+async fn since_filters_exclude_jobs_enqueued_or_ended_earlier() -> TestResult {
     let (database, client) = connected().await?;
     let old = enqueue(&client, "old", "mail", "{}").await;
     let later = "SELECT posthaste.enqueue('later', scheduled_at => now() + interval '1 day')";

@@ -253,7 +253,7 @@ async fn databases_without_the_schema_are_not_ready() {
 }
 
 #[tokio::test]
-async fn health_paths_are_exact() {
+async fn health_checks_answer_only_at_their_exact_paths() {
     let database = database().await;
     let console = console(&database).await;
     assert_eq!(console.page("/live").await, "live\n");

@@ -31,7 +31,7 @@ pub async fn waiting(client: &Client) -> Vec<i64> {
 }
 
 #[tokio::test]
-async fn a_synced_table_shows_its_lag_and_obstacles() {
+async fn a_synced_table_shows_its_lag_and_failed_jobs() {
     let database = database().await;
     let empty = console(&database).await.page("/sync").await;
     assert!(empty.contains("posthaste.sync_table("), "{empty}");

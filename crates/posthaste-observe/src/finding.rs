@@ -357,7 +357,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finding_ids_are_unique_and_start_with_their_subject() {
+    fn finding_ids_have_two_parts_and_a_runbook_each() {
         let ids: BTreeSet<&str> = Kind::ALL.iter().map(|kind| kind.id()).collect();
         assert_eq!(ids.len(), Kind::ALL.len());
         assert!(ids.iter().all(|id| id.split('.').count() == 2), "{ids:?}");

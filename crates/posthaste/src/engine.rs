@@ -60,7 +60,7 @@ pub(crate) struct Start {
     pub(crate) stop: CancellationToken,
 }
 
-/// RunHistograms the loops on the calling thread until they were stopped and all jobs are settled, or the
+/// Runs the loops on the calling thread until they were stopped and all jobs are settled, or the
 /// deadline has passed.
 pub(crate) fn run(mut start: Start) -> Result<(), Error> {
     let periodic = std::mem::take(&mut start.periodic);

@@ -155,8 +155,8 @@ async fn run_demo(
     let mut worker = worker::start(database.address(), settings).await?;
     let outcome = tokio::select! {
         outcome = run_steps(arguments, database, client, terminal) => outcome,
-        () = signals.stop_token().cancelled() => Err(anyhow!("stopped before the comparison. Run the \
-            same command again to continue.")),
+        () = signals.stop_token().cancelled() => Err(anyhow!("stopped before the comparison. Run \
+            the same command again to continue.")),
         error = worker.wait_for_end() => Err(error),
     };
     let outcome = keep_running(outcome, arguments, database, terminal, signals, &mut worker).await;

@@ -159,8 +159,10 @@ impl LiveView {
                         KeyRequest::Nothing => {}
                         KeyRequest::Quit => return Ok(false),
                         KeyRequest::Suspend => self.screen.suspend().await?,
-                        KeyRequest::Act(_) => self.view.show_message("a read is in progress; press the key \
-                                                        again".to_owned()),
+                        KeyRequest::Act(_) => {
+                            let message = "a read is in progress; press the key again";
+                            self.view.show_message(message.to_owned());
+                        }
                     }
                     self.draw()?;
                 }

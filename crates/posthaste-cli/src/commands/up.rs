@@ -164,8 +164,8 @@ pub(crate) async fn run(
     let settings = arguments.prepare(database, terminal).await?;
     if settings.is_idle() {
         let text = format!(
-            "jobs will wait: give a handler (--exec, --http), or a {DEFAULT_FILE} with a route or a sync; \
-             Ctrl-C stops"
+            "jobs will wait: give a handler (--exec, --http), or a {DEFAULT_FILE} with a route or \
+             a sync; Ctrl-C stops"
         );
         terminal.report_event("working", &text, &json!({ "queues": [] }))?;
         return tokio::select! {

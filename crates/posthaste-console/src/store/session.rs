@@ -66,7 +66,8 @@ impl Session {
         Ok(object.ok_or_else(ended)?)
     }
 
-    /// Sets a savepoint, to which [`rollback_to_savepoint`](Self::rollback_to_savepoint) returns after a statement that failed.
+    /// Sets a savepoint, to which [`rollback_to_savepoint`](Self::rollback_to_savepoint) returns
+    /// after a statement that failed.
     pub(crate) async fn set_savepoint(&self) -> Result<(), StoreError> {
         Ok(self.client()?.batch_execute("SAVEPOINT mark").await?)
     }

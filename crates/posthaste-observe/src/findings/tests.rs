@@ -163,7 +163,7 @@ fn late_and_paused_queues_are_reported_once() {
 }
 
 #[test]
-fn a_queue_is_failing_from_five_of_ten_failed_attempts() {
+fn a_queue_is_failing_when_half_of_twenty_attempts_failed() {
     let fails = |failed, completed| {
         found(move |store| {
             store.windows.push(QueueActivity {

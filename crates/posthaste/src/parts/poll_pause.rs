@@ -15,8 +15,8 @@ const NOTIFY_AFTER_IDLE: Duration = Duration::from_millis(5);
 const FIRST_OFF_TIME: Duration = Duration::from_millis(100);
 /// The longest time that notifications stay off.
 const MAX_OFF_TIME: Duration = Duration::from_secs(2);
-/// Notifications of one queue within [`COUNTING_PERIOD`] above which they are turned off: transactions that
-/// notify commit one at a time.
+/// Notifications of one queue within [`COUNTING_PERIOD`] above which they are turned off:
+/// transactions that notify commit one at a time.
 const MAX_NOTIFICATIONS: u32 = 20;
 const COUNTING_PERIOD: Duration = Duration::from_millis(100);
 

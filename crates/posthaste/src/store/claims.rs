@@ -73,8 +73,8 @@ pub(crate) struct ClaimRequest<'a> {
     pub(crate) reads_on: bool,
 }
 
-/// Claims jobs. Returns rows for [`read_claim`] and [`UnreadBatches::from_rows`], and the jobs that were read
-/// after the claim; the latter are empty if [`claimed_jobs`] still has to read them.
+/// Claims jobs. Returns rows for [`read_claim`] and [`UnreadBatches::from_rows`], and the jobs that
+/// were read after the claim; the latter are empty if [`claimed_jobs`] still has to read them.
 pub(crate) async fn claim(
     link: &ReconnectingClient,
     request: &ClaimRequest<'_>,

@@ -81,7 +81,8 @@ pub struct MigrationReport {
 const READ_TRANSACTION_STATE: &str = include_str!("migrate_place.sql");
 const RESTORED: &str = include_str!("migrate_restored.sql");
 /// Reads the applied steps, and whether the store itself exists.
-const READ_LEDGER: &str = "SELECT pg_catalog.json_build_array(name, checksum, version)::text AS answer
+const READ_LEDGER: &str =
+    "SELECT pg_catalog.json_build_array(name, checksum, version)::text AS answer
   FROM posthaste.migration";
 const HAS_STORE: &str =
     "SELECT (pg_catalog.to_regclass('posthaste.store') IS NOT NULL)::text AS answer";
@@ -165,7 +166,8 @@ fn script(step: u32, written: fn(&Text) -> String) -> String {
     // The first line contains the command that runs it in one transaction.
     let mut script = format!(
         "-- posthaste: one script because it is one transaction: \
-         psql -v ON_ERROR_STOP=1 --single-transaction\n{SCRIPT_BEGINS};\n{MIGRATION_LOCK};\n{LEDGER_DDL};\n"
+         psql -v ON_ERROR_STOP=1 --single-transaction\n\
+         {SCRIPT_BEGINS};\n{MIGRATION_LOCK};\n{LEDGER_DDL};\n"
     );
     for text in due.texts() {
         script.push('\n');

@@ -34,9 +34,9 @@ pub(super) async fn misrouted_lines(client: &Client, routes: &[RouteInput<'_>]) 
         if one.came == 0 && left == 0 && in_default > 0 && !is_led_to && !is_relayed {
             lines.push(format!(
                 "route {name}: queue {queue} is empty and no pattern in posthaste.route maps to \
-                 it, while {} in queue {DEFAULT_QUEUE}. If new jobs belong to this route, run INSERT \
-                 INTO posthaste.route (pattern, queue) VALUES ('…', '{queue}'). Existing jobs stay \
-                 in their queue",
+                 it, while {} in queue {DEFAULT_QUEUE}. If new jobs belong to this route, run \
+                 INSERT INTO posthaste.route (pattern, queue) VALUES ('…', '{queue}'). Existing \
+                 jobs stay in their queue",
                 waiting_text(in_default)
             ));
         }

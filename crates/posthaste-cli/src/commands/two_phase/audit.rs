@@ -101,7 +101,7 @@ mod tests {
     use crate::failure;
 
     #[test]
-    fn unjudged_records_have_their_exit_code() {
+    fn audits_with_unchecked_records_exit_with_1() {
         assert!(require_consistent(&Audit::default()).is_ok());
         let moving = Audit {
             moving: 1_001,

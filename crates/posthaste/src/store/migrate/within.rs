@@ -14,7 +14,8 @@ use crate::store::schema::Text;
 
 /// Sets a value that lasts as long as the transaction: if the next statement does not see it, no
 /// transaction is open.
-const SET_TRANSACTION_MARK: &str = "SELECT pg_catalog.set_config('posthaste.migrates', 'on', true) AS answer";
+const SET_TRANSACTION_MARK: &str =
+    "SELECT pg_catalog.set_config('posthaste.migrates', 'on', true) AS answer";
 
 /// A step that changes a table waits for its users, and new users of the table wait for the step,
 /// so the lock timeout is short. A text is one statement here, so it has no statement timeout. The

@@ -39,8 +39,7 @@ pub(super) fn decide_outcome(end: CommandEnd, output: &OutputTail) -> Result<Out
         CommandEnd::Exited(0) => return Ok(Outcome::Done),
         CommandEnd::Exited(DISCARD_EXIT_CODE) => {
             let reason = output.after(&format!(
-                "the command discarded the job (exit code \
-                                                {DISCARD_EXIT_CODE})"
+                "the command discarded the job (exit code {DISCARD_EXIT_CODE})"
             ));
             return Ok(Outcome::Discard { reason });
         }
