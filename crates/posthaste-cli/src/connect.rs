@@ -96,7 +96,7 @@ impl Address {
 
     /// Explains in one line why the server refused the connection, with the remedy.
     fn explain(&self, error: &tokio_postgres::Error) -> anyhow::Error {
-        let place = self.place();
+        let place = self.host_and_port();
         let user = self.config.get_user().unwrap_or("(this system user)");
         let database = self.config.get_dbname().unwrap_or(user);
         if self.private {

@@ -154,7 +154,7 @@ fn cause_text(cause: &(dyn std::error::Error + 'static)) -> String {
 pub(crate) fn lacks_schema(error: &anyhow::Error) -> bool {
     error
         .chain()
-        .any(|cause| cause.downcast_ref::<DbError>().is_some_and(is_absent))
+        .any(|cause| cause.downcast_ref::<DbError>().is_some_and(is_missing_object))
 }
 
 fn is_missing_object(refusal: &DbError) -> bool {

@@ -70,7 +70,7 @@ fn forward_signals(
     passed: Signal,
     sender: UnboundedSender<Signal>,
 ) -> anyhow::Result<()> {
-    if let Some(mut listener) = signals::listener(kind)? {
+    if let Some(mut listener) = signals::stream_unless_ignored(kind)? {
         tokio::spawn(async move {
             while listener.recv().await.is_some() && sender.send(passed).is_ok() {}
         });

@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::database::Database;
-use crate::handlers::Handlers;
+use crate::handlers::HandlerOptions;
 use crate::signals::Signals;
 use crate::terminal::Terminal;
 
@@ -31,7 +31,7 @@ struct WouldRun {
 
 /// Prints the jobs that a worker would run, until it is stopped.
 pub(crate) async fn work(
-    handlers: &Handlers,
+    handlers: &HandlerOptions,
     database: &Database,
     terminal: &Terminal,
     signals: &Signals,

@@ -54,7 +54,7 @@ impl Supervisor {
             let number = at + 1;
             let address = Address::parse(url);
             let address = address.with_context(|| format!("{TXWATCH_SECTION}: follower {number}"))?;
-            let name = format!("follower {number} ({})", address.place());
+            let name = format!("follower {number} ({})", address.host_and_port());
             servers.push(Server::new(name, address));
         }
         Ok(Self {

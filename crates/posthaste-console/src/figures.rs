@@ -15,7 +15,7 @@ use posthaste_observe::{Finding, Snapshot, Sums, Thresholds, findings};
 use crate::action::Action;
 use crate::verdict::{self, Verdict};
 use crate::format;
-pub(crate) use bulk::{BulkLine, line as bulk_line};
+pub(crate) use bulk::{BulkLine, bulk_line};
 pub(crate) use queue::QueueLine;
 pub(crate) use relay::RelayLine;
 pub(crate) use worker::WorkerLine;

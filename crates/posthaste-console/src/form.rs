@@ -191,14 +191,14 @@ mod tests {
     #[test]
     fn job_ids_are_numbers_and_bounded() {
         assert_eq!(
-            Fields::parse(b"id=1&id=2").jobs().unwrap(),
+            Fields::parse(b"id=1&id=2").selected_jobs().unwrap(),
             [JobId(1), JobId(2)]
         );
-        assert!(Fields::parse(b"id=x").jobs().is_err());
-        assert!(Fields::parse(b"").jobs().is_err());
+        assert!(Fields::parse(b"id=x").selected_jobs().is_err());
+        assert!(Fields::parse(b"").selected_jobs().is_err());
         assert!(
             Fields::parse("id=1&".repeat(1_001).as_bytes())
-                .jobs()
+                .selected_jobs()
                 .is_err()
         );
     }

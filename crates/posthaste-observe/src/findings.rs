@@ -11,7 +11,7 @@ mod syncs;
 mod transactions;
 mod workers;
 
-use crate::checks::{Checks, OLDEST};
+use crate::checks::{Checks, MIN_SERVER_VERSION};
 use crate::finding::{Finding, sort};
 use crate::snapshot::Snapshot;
 use crate::thresholds::Thresholds;
@@ -54,7 +54,7 @@ pub fn check_findings(
         found = vec![store::restored_store_finding()];
     }
     found.extend(server::check_findings(checks));
-    if checks.server.version_number >= OLDEST {
+    if checks.server.version_number >= MIN_SERVER_VERSION {
         found.extend(rights::findings(checks));
         found.extend(store::check_findings(checks));
         found.extend(syncs::check_findings(checks));

@@ -285,7 +285,7 @@ impl Completer {
         let now = metrics::read_both_clocks();
         self.stats.add(closed(), now);
         let runs = closed().filter_map(|(job, disposition, took)| {
-            Some((job, took, metrics::outcome(job, disposition)?))
+            Some((job, took, metrics::outcome_label(job, disposition)?))
         });
         self.runs.add(runs, now);
     }

@@ -8,7 +8,7 @@ use crate::counters::Counters;
 use crate::error::Error;
 use crate::executor::Executor;
 use crate::history::{Failure, FoundJob, ListedJob};
-use crate::job::{JobId, State, text};
+use crate::job::{JobId, State, check_text};
 use crate::store::client::{self as store, Filter, Rate};
 use crate::store::migrate::{self, MigrationReport};
 
@@ -351,5 +351,5 @@ impl<E: Executor> Client<E> {
 
 /// Rejects invalid names of queues.
 fn check_queue(queue: &str) -> Result<(), Error> {
-    text("queue", queue, 1, 255)
+    check_text("queue", queue, 1, 255)
 }

@@ -85,7 +85,7 @@ impl Registration {
             worker.tenure.renew(sent);
             return Ok(worker);
         }
-        self.forget(worker.id);
+        self.remove_dead(worker.id);
         self.worker().await
     }
 

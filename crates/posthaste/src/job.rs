@@ -11,7 +11,7 @@ mod trace;
 pub(crate) use delivery::Epochs;
 pub use kind::{IntoJob, JobArgs};
 pub use new::NewJob;
-pub(crate) use new::{DEFAULT_EXPIRES_AFTER, text};
+pub(crate) use new::{DEFAULT_EXPIRES_AFTER, check_text};
 pub use outcome::Outcome;
 pub use state::{Event, IllegalTransition, State, next};
 pub use trace::is_traceparent;

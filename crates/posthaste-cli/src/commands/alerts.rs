@@ -10,7 +10,7 @@ use posthaste_observe::format::{age, pluralize};
 use posthaste_observe::{Alerts, Finding, History, Snapshot, Thresholds, findings};
 use serde_json::{Value, json};
 
-use crate::cached_connection::{self, CachedConnection, WITHIN};
+use crate::cached_connection::{self, CachedConnection, READ_TIMEOUT};
 use crate::database::Database;
 use crate::failure::CommandExit;
 use crate::observe::alerts::{AlertScope, alert_line};
@@ -130,7 +130,7 @@ impl AlertWatch<'_> {
     /// Polls once; `None` if the command was stopped.
     async fn poll_until(&mut self, signals: &Signals) -> Option<anyhow::Result<()>> {
         tokio::select! {
-            polled = tokio::time::timeout(WITHIN, self.poll()) => {
+            polled = tokio::time::timeout(READ_TIMEOUT, self.poll()) => {
                 Some(polled.unwrap_or_else(|_| Err(anyhow!("the database does not answer"))))
             }
             () = signals.stop_token().cancelled() => None,

@@ -19,7 +19,7 @@ use posthaste_observe::format::age;
 use posthaste_observe::{Snapshot, findings};
 use tokio::time::{sleep, timeout};
 
-use crate::cached_connection::{self, CachedConnection, WITHIN};
+use crate::cached_connection::{self, CachedConnection, READ_TIMEOUT};
 use crate::database::Database;
 use crate::failure;
 use crate::options::parse_duration_between;
@@ -28,7 +28,7 @@ use crate::site;
 use crate::terminal::{Terminal, escape_name};
 use crate::thresholds;
 use captures::CaptureRow;
-use report::{Report, add};
+use report::{Report, add_counter};
 use routes::RouteRow;
 
 /// Show queues with their jobs by state, relays, captures, synced tables and problems
@@ -157,7 +157,7 @@ pub(crate) async fn run(
             anyhow::Ok(())
         };
         let shown = tokio::select! {
-            shown = timeout(WITHIN, shown) => shown,
+            shown = timeout(READ_TIMEOUT, shown) => shown,
             () = signals.stop_token().cancelled() => return Ok(()),
         };
         if let Err(error) = shown.context("the database does not answer").flatten() {
@@ -250,7 +250,7 @@ impl StatusTable {
                 let wait = waits.then(|| longest_wait(counters, alike)).flatten();
                 (JobFigures::new(), wait)
             });
-            add(&mut group.0, counter);
+            add_counter(&mut group.0, counter);
         }
         let shown: Vec<&str> = STATE_COLUMNS
             .into_iter()

@@ -14,7 +14,7 @@ use ratatui::text::Text;
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::time::MissedTickBehavior;
 
-use crate::cached_connection::{self, CachedConnection, WITHIN};
+use crate::cached_connection::{self, CachedConnection, READ_TIMEOUT};
 use crate::database::Database;
 use crate::failure;
 use crate::observe::frame::{CompletedTotals, Frame};
@@ -68,7 +68,7 @@ pub(crate) async fn run(
         begun: Instant::now(),
     };
     let first = reader.read().await?;
-    let title = format!("posthaste at {}", database.address().place());
+    let title = format!("posthaste at {}", database.address().host_and_port());
     if arguments.once || terminal.is_json() {
         tokio::select! {
             () = tokio::time::sleep(ONCE_INTERVAL) => {}
@@ -180,7 +180,7 @@ impl LiveView {
     }
 
     async fn act(&mut self, reader: &mut FrameReader, action: &Action) {
-        let done = tokio::time::timeout(WITHIN, reader.act(action)).await;
+        let done = tokio::time::timeout(READ_TIMEOUT, reader.act(action)).await;
         let queue = escape_name(&action.queue);
         let message = match (done, action.pauses) {
             (Err(_), _) => "the database does not answer".to_owned(),
@@ -219,7 +219,7 @@ impl FrameReader {
             self.connection.put_back(client);
             anyhow::Ok(snapshot)
         };
-        let read = tokio::time::timeout(WITHIN, read).await;
+        let read = tokio::time::timeout(READ_TIMEOUT, read).await;
         let snapshot = read.context("the database does not answer")??;
         let at = self.begun.elapsed().as_secs_f64();
         let now = CompletedTotals::new(&snapshot, at);

@@ -207,7 +207,7 @@ fn print_private_server(database: &Database, terminal: &Terminal) -> anyhow::Res
         true => "is already running",
         false => "started",
     };
-    let (place, folder) = (private.address().place(), private.folder().display());
+    let (place, folder) = (private.address().host_and_port(), private.folder().display());
     let text = format!(
         "private Postgres {verb}: {place}, data in {folder}; for programs: \
          DATABASE_URL=$(cat {folder}/url)"

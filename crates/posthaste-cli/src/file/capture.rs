@@ -15,7 +15,7 @@ pub(super) fn read(
     mut settings: Settings,
     route: impl Fn(&str) -> anyhow::Result<Option<Route>>,
 ) -> anyhow::Result<Capture> {
-    super::fill_in("capture", name, &mut settings, &["server"])?;
+    super::fill_in_variables("capture", name, &mut settings, &["server"])?;
     let server = match settings.remove("server") {
         None => None,
         Some(Value::String(url)) => {

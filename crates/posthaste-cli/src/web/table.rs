@@ -28,7 +28,7 @@ impl WebOptions {
         };
         for (setting, value) in table {
             options
-                .set(&setting, value, folder)
+                .set_option(&setting, value, folder)
                 .with_context(|| format!("{CONSOLE_SECTION}: {setting}"))?;
         }
         Ok(options)
@@ -131,7 +131,7 @@ mod tests {
             redact: vec!["pin".to_owned()],
             ..WebOptions::default()
         };
-        let options = typed.or(of(table.clone()).unwrap());
+        let options = typed.or_from_file(of(table.clone()).unwrap());
         options.check().unwrap();
         assert_eq!(options.address().port(), 80);
         assert!(options.trust_proxy.is_empty() && options.operator.is_empty());

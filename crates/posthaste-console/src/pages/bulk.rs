@@ -133,7 +133,7 @@ fn read_kind(fields: &Fields) -> Result<Kind, Fault> {
 /// Returns the filter, or a fault if the database cannot act by one of its conditions.
 fn job_filter(fields: &Fields, kind: Kind, figures: &Figures) -> Result<Filter, Fault> {
     let typed = fields.get("filter").unwrap_or_default();
-    let filter = Filter::parse(typed, figures.snapshot.server.at).map_err(Fault::bad)?;
+    let filter = Filter::parse(typed, figures.snapshot.server.at).map_err(Fault::bad_request)?;
     if filter.text.is_some() || filter.id.is_some() || filter.worker.is_some() {
         let what = "actions by filter cannot use text:, worker: or id:";
         return Err(Fault::new(

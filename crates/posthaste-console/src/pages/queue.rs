@@ -64,7 +64,7 @@ impl QueuePage {
 
     /// Returns a name for a period that is not one of the choices.
     fn other_rate_period(&self, per: &f64) -> Option<String> {
-        let is_usual = self.per.iter().any(|(usual, _)| self.is_per(usual, per));
+        let is_usual = self.per.iter().any(|(usual, _)| self.is_rate_period(usual, per));
         (*per > 0.0 && !is_usual).then(|| format!("every {}", format::precise_duration(*per)))
     }
 }

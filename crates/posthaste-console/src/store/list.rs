@@ -269,7 +269,7 @@ pub(crate) async fn read_completed(
 
 impl KeptPage {
     /// Reads rows of jobs, and a row without a name that has the end of the read.
-    fn from_row(
+    fn from_rows(
         rows: &[Row],
         column: &str,
         most: i64,

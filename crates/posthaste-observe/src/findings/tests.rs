@@ -9,7 +9,7 @@ use crate::checks::{Rights, UnsyncedTable};
 use crate::facts::{
     EndedTransaction, FailingJobs, QueueSettings, Server, StoreState, SyncedTable, QueueActivity, Worker,
 };
-use crate::finding::{Kind, grouped};
+use crate::finding::{Kind, group_by_kind};
 
 fn healthy() -> Snapshot {
     Snapshot {
@@ -138,7 +138,7 @@ fn queues_without_workers_are_grouped_longest_first() {
     let all = findings(&store, &Thresholds::default());
     assert_eq!(all.len(), 200);
     assert_eq!(all[0].subject, "q200");
-    let groups = grouped(&all);
+    let groups = group_by_kind(&all);
     assert_eq!(groups.len(), 1);
     let text = "200 queues have no worker (20,100 jobs): q200 200, q199 199, q198 198, q197 197, \
                 q196 196 and 195 more.";

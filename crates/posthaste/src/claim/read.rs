@@ -5,7 +5,7 @@ use tokio_postgres::Row;
 
 use super::claimer::Claimer;
 use super::pending::PendingClaim;
-use super::unreadable::{SHRINK_FACTOR, is_of_the_data};
+use super::unreadable::{SHRINK_FACTOR, is_caused_by_data};
 use crate::error::Error;
 use crate::job::JobId;
 use crate::store::{self, Fence, UnreadBatches};
@@ -41,7 +41,7 @@ impl Claimer {
         unread: &UnreadBatches,
     ) -> Result<ReadJobs, Error> {
         match self.read_jobs(sent, unread, None).await {
-            Err(error) if is_of_the_data(&error) => self.read_parts(sent, unread).await,
+            Err(error) if is_caused_by_data(&error) => self.read_parts(sent, unread).await,
             whole => whole.map(ReadJobs::complete),
         }
     }
@@ -55,7 +55,7 @@ impl Claimer {
             let ids: Vec<i64> = part.iter().map(|(_, id)| id.0).collect();
             match (self.read_jobs(sent, unread, Some(&ids)).await, part) {
                 (Ok(rows), _) => jobs.rows.extend(rows),
-                (Err(error), _) if !is_of_the_data(&error) => return Err(error),
+                (Err(error), _) if !is_caused_by_data(&error) => return Err(error),
                 (Err(error), [(fence, id)]) => {
                     jobs.unreadable.push((*fence, *id, error.to_string()));
                 }

@@ -100,7 +100,7 @@ impl QueueClaimer {
                     read,
                     is_short,
                 };
-                self.hand_over(made).map(Some)
+                self.deliver_claim(made).map(Some)
             }
             Err(error) => {
                 lost.asked += u32::from(error.leaves_in_doubt());

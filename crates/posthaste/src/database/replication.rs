@@ -5,7 +5,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 #[cfg(any(feature = "sqlx", feature = "rustls"))]
 use {
     super::address::Address,
-    crate::error::Chain,
+    crate::error::ErrorCause,
     std::io,
     std::time::Duration,
     tokio::io::{AsyncReadExt as _, AsyncWriteExt as _},

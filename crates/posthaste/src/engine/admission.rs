@@ -6,7 +6,7 @@ use std::time::Duration;
 use deadpool_postgres::Pool;
 
 use super::Process;
-use crate::error::{Chain, Error, ErrorKind};
+use crate::error::{ErrorCause, Error, ErrorKind};
 use crate::periodic::Periodic;
 use crate::store;
 

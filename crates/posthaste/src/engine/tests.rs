@@ -209,7 +209,7 @@ async fn unreadable_jobs_are_not_ended_during_a_quarantined_turn() {
     assert!(
         claimer
             .gate
-            .alone(&claimer.dispatcher.in_hand, Duration::ZERO)
+            .close_until_idle(&claimer.dispatcher.in_hand, Duration::ZERO)
             .await
             .is_none(),
         "somebody is alone beside it"
@@ -218,7 +218,7 @@ async fn unreadable_jobs_are_not_ended_during_a_quarantined_turn() {
     assert!(
         claimer
             .gate
-            .alone(&claimer.dispatcher.in_hand, LONG)
+            .close_until_idle(&claimer.dispatcher.in_hand, LONG)
             .await
             .is_some(),
         "it is over"

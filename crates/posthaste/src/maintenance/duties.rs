@@ -7,7 +7,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 
-use super::counting::{COUNT_EVERY, Counting};
+use super::counting::{IDLE_COUNT_INTERVAL, Counting};
 use super::dead_jobs::DeadJobs;
 use super::holders::BlockedDuties;
 use super::liveness::Liveness;
@@ -105,7 +105,7 @@ pub static DUTIES: [Duty; 15] = [
     }),
     Duty::new(
         "count_new_jobs",
-        Every::Pause(COUNT_EVERY),
+        Every::Pause(IDLE_COUNT_INTERVAL),
         |duties, leader| {
             async move {
                 let (is_more, pause) = duties.counting.count(&leader.duties).await;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::time::{Duration, Instant};
 
-use super::{LONGEST_PAUSE, attempt};
+use super::{MAX_PAUSE_INTERVALS, attempt};
 use crate::config::Config;
 use crate::retry::Backoff;
 use crate::store::reconnecting::ReconnectingClient;
@@ -60,7 +60,7 @@ impl Liveness {
     /// not count either: the duration of a poll is excluded, and the time between two polls counts
     /// only up to its usual length.
     pub(super) async fn watch(&mut self, link: &ReconnectingClient, config: &Config) {
-        let longest = LONGEST_PAUSE * config.maintenance_interval;
+        let longest = MAX_PAUSE_INTERVALS * config.maintenance_interval;
         let longest = longest.max(config.rescue_after / 6);
         let passed = self.polled.take().map(|at| at.elapsed().min(longest));
         let Some(beats) = attempt!(link, beats()) else {

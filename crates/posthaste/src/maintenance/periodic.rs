@@ -17,7 +17,7 @@ impl PeriodicTicker {
     /// Enqueues the due ticks. Returns the time until the next tick if it is near. A schedule that
     /// cannot be read or enqueued does not delay the others.
     pub(super) async fn tick(&mut self, link: &ReconnectingClient) -> Option<Duration> {
-        let jobs = super::logged("periodic", store::periodic_due(link).await)?;
+        let jobs = super::log_failure("periodic", store::periodic_due(link).await)?;
         let asked = Instant::now();
         let (ahead, due): (Vec<_>, Vec<_>) = jobs.into_iter().partition(|job| job.is_ahead);
         let mut failed = Vec::new();
@@ -38,7 +38,7 @@ impl PeriodicTicker {
         if failed.is_empty() {
             return;
         }
-        super::logged("periodic", store::fail_ticks(link, &failed).await);
+        super::log_failure("periodic", store::fail_ticks(link, &failed).await);
         let mut untold = failed
             .iter()
             .filter(|(job, _)| self.logged.insert(format!("{} {}", job.name, job.schedule)));

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::holders::BlockedDuties;
 use super::{OVERFLOW_BATCH, Maintenance, attempt};
 use crate::store::reconnecting::ReconnectingClient;
-use crate::store::{Reclaim, Segments, Step};
+use crate::store::{Reclaim, SegmentPositions, DutyStep};
 
 /// Lanes of one queue in a segment after which it is rotated, and the time between two checks.
 const MAX_LANES_PER_SEGMENT: i32 = 128;
@@ -46,7 +46,7 @@ impl SegmentUpkeep {
         let mut did = rotated != "small";
         let writer = loop {
             match attempt!(link, seal()) {
-                Some(Step { did: true, .. }) => did = true,
+                Some(DutyStep { did: true, .. }) => did = true,
                 step => break step.and_then(|step| step.blocker),
             }
         };
@@ -68,7 +68,7 @@ impl SegmentUpkeep {
     async fn reclaim(
         &mut self,
         link: &ReconnectingClient,
-        segments: Segments,
+        segments: SegmentPositions,
         holders: &mut BlockedDuties,
     ) {
         if self.verified.segment != segments.ready_low {

@@ -26,13 +26,13 @@ impl Text {
     fn from_files(files: &'static [&'static str]) -> Self {
         Self {
             files,
-            ..Self::new(expanded(&without_mutations(&files.concat())))
+            ..Self::new(expand_slots(&without_mutations(&files.concat())))
         }
     }
 
     /// Returns the text with its mutations, for tests.
     pub(crate) fn with_mutations(&self) -> String {
-        expanded(&self.files.concat())
+        expand_slots(&self.files.concat())
     }
 
     /// Returns the text as one statement, because many drivers send only one at a time.

@@ -9,7 +9,7 @@ use tokio_postgres::{Client, IsolationLevel};
 
 use super::place::addresses;
 use super::restore::BEGIN_WITHOUT_LOCK_TIMEOUT;
-use crate::error::{Chain, Error, ErrorKind};
+use crate::error::{ErrorCause, Error, ErrorKind};
 
 /// The identity of a process for the store.
 #[derive(Debug, Default)]

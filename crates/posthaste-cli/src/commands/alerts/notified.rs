@@ -8,7 +8,7 @@ use serde_json::json;
 use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
 
-use super::fields;
+use super::event_json;
 use crate::observe::pending_alerts::{AlertEvent, Change};
 
 /// Reads the alerts of this queue whose beginning was notified and whose end was not. Fails if the
@@ -35,7 +35,7 @@ pub(super) async fn read_firing(client: &Client, notify: &str) -> anyhow::Result
 
 /// Enqueues the job of an event, unless another process has.
 pub(super) async fn enqueue_notification(client: &Client, notify: &str, event: &AlertEvent) -> anyhow::Result<()> {
-    let mut fields = fields(event)?;
+    let mut fields = event_json(event)?;
     fields["event"] = json!(event.what.name());
     let (fields, id) = (fields.to_string(), event.finding.kind.id());
     let jobs = event.finding.jobs as f64;

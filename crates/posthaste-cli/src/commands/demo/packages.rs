@@ -29,7 +29,7 @@ use crate::terminal::Terminal;
 use crate::worker::StopGrace;
 use captured::Captured;
 use proof::Proof;
-use report::QUERY;
+use report::SEARCH_QUERY;
 pub(super) use report::Report;
 
 /// Files in the folder of the database: the packages to load, and the log of the loading process.
@@ -106,7 +106,7 @@ impl Packages {
             return Ok(None);
         };
         let (kills, removed) = load.run_with_kills(&client, database, patience, terminal).await?;
-        let proof = Proof::make(&client, &load.table, address, QUERY).await?;
+        let proof = Proof::make(&client, &load.table, address, SEARCH_QUERY).await?;
         let captured = match load.captured {
             Some(captured) => Some(captured.end(address).await?),
             None => None,
@@ -239,7 +239,7 @@ impl Load {
         let mut settings = sync_settings(self.packages);
         match Captured::install(client, address, &self.folder, is_new).await? {
             Ok(captured) => {
-                settings.push_str(captured::SETTINGS);
+                settings.push_str(captured::CAPTURE_SETTINGS);
                 self.captured = Some(captured);
             }
             Err(problem) => terminal.print_remark(&format!("the packages are not captured: {problem}")),

@@ -4,7 +4,7 @@ use posthaste_relay::preview;
 use serde_json::value::RawValue;
 
 use super::RouteSelection;
-use super::misrouted::{Fed, misrouted};
+use super::misrouted::{RouteInput, misrouted_lines};
 use crate::database::Database;
 use crate::failure;
 use crate::terminal::Terminal;
@@ -43,13 +43,13 @@ pub(super) async fn run(
             }
         }
     }
-    let fed = routes.iter().map(|route| Fed {
+    let fed = routes.iter().map(|route| RouteInput {
         route: route.name(),
         queue: route.queue(),
         came: 0,
     });
-    let fed: Vec<Fed<'_>> = fed.collect();
-    let misrouted = match misrouted(&client, &fed).await {
+    let fed: Vec<RouteInput<'_>> = fed.collect();
+    let misrouted = match misrouted_lines(&client, &fed).await {
         Ok(lines) => lines,
         Err(error) => vec![failure::error_line(&error)],
     };

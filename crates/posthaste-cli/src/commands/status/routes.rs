@@ -9,7 +9,7 @@ use posthaste_observe::format::age;
 use posthaste_relay::RelayReport;
 use serde::Serialize;
 
-use super::oldest;
+use super::longest_wait;
 use crate::terminal::escape_name;
 
 /// A row of one relay.
@@ -39,7 +39,7 @@ pub(super) struct RouteRow {
 
 impl RouteRow {
     pub(super) fn new(relay: RelayReport, counters: &Counters) -> Self {
-        let lag_seconds = oldest(counters, |queue, _| queue == relay.queue);
+        let lag_seconds = longest_wait(counters, |queue, _| queue == relay.queue);
         let failing = failing_since(&relay);
         let failing = failing.map(|since| jiff::Timestamp::now().duration_since(since));
         Self {

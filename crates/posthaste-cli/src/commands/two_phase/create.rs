@@ -4,7 +4,7 @@ use anyhow::Context as _;
 use posthaste_elastic::two_phase::{Coordinator, Effect, State, Transaction};
 use serde_json::{Map, Value};
 
-use super::{ended, explain};
+use super::{explain, print_state};
 use crate::terminal::Terminal;
 
 /// Create a transaction, which recovery finishes; creating the same one again changes nothing
@@ -87,12 +87,12 @@ pub(super) async fn run(
     let failed = |failure| explain(failure, &arguments.id);
     if arguments.run {
         coordinator.run(&transaction).await.map_err(failed)?;
-        return ended(terminal, &arguments.id, State::Finished);
+        return print_state(terminal, &arguments.id, State::Finished);
     }
     coordinator.create(&transaction).await.map_err(failed)?;
     let record = coordinator.get(&arguments.id).await?;
     let state = record.map_or(State::Created, |record| record.transaction_state);
-    ended(terminal, &arguments.id, state)
+    print_state(terminal, &arguments.id, state)
 }
 
 #[cfg(test)]

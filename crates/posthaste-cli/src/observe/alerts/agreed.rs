@@ -68,7 +68,7 @@ fn snapshot(reading: Reading) -> Snapshot {
 
 /// Returns the alerts that fire after the last reading.
 fn firing(readings: &[Reading]) -> Vec<Finding> {
-    let scope = Scope {
+    let scope = AlertScope {
         queues: vec!["mail".into()],
         exempt: Vec::new(),
         completed_below: Some(10.0),

@@ -7,10 +7,10 @@ fn samples_wait_for_counting_for_a_bounded_time() {
     let now = Instant::now();
     let mut duties = Duties::new(&Config::default());
     assert!(duties.sample_waits(now));
-    assert!(duties.sample_waits(now + SAMPLE_WAITS / 2));
-    assert!(!duties.sample_waits(now + SAMPLE_WAITS));
+    assert!(duties.sample_waits(now + MAX_SAMPLE_DELAY / 2));
+    assert!(!duties.sample_waits(now + MAX_SAMPLE_DELAY));
     duties.counting = Counting::complete();
-    assert!(!duties.sample_waits(now + SAMPLE_WAITS));
+    assert!(!duties.sample_waits(now + MAX_SAMPLE_DELAY));
 }
 
 #[test]
