@@ -33,7 +33,8 @@ pub(crate) struct Registration {
     lost: Box<dyn Fn() + Send + Sync>,
     identity: watch::Sender<Option<Arc<Identity>>>,
     one_at_a_time: Mutex<()>,
-    /// Serializes [`forget`](Self::forget): a death is logged once, even if two threads notice it.
+    /// Serializes [`remove_dead`](Self::remove_dead): a death is logged once, even if two threads
+    /// notice it.
     forgetting: parking_lot::Mutex<()>,
 }
 
