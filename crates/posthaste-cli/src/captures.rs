@@ -55,7 +55,7 @@ impl StartedCapture {
     }
 
     /// Prints that the capture runs.
-    pub(crate) fn tell(&self, terminal: &Terminal) -> anyhow::Result<()> {
+    pub(crate) fn print_started(&self, terminal: &Terminal) -> anyhow::Result<()> {
         let more = json!({ "capture": self.name, "queue": self.queue });
         terminal.report_event("capture", &self.to_string(), &more)
     }
@@ -71,7 +71,7 @@ impl StartedCapture {
 impl CaptureSelection {
     /// Reads the named captures, or all captures of the file.
     pub(crate) fn read(&self) -> anyhow::Result<Vec<Capture>> {
-        let mut all = self.config.all()?;
+        let mut all = self.config.all_captures()?;
         if self.captures.is_empty() {
             return Ok(all);
         }
@@ -85,15 +85,15 @@ impl CaptureSelection {
 
 impl CaptureFile {
     /// Returns the capture of this name, or an error if the file has none.
-    pub(crate) fn one(&self, name: &str) -> anyhow::Result<Capture> {
-        let all = self.all()?;
+    pub(crate) fn capture(&self, name: &str) -> anyhow::Result<Capture> {
+        let all = self.all_captures()?;
         require_capture(&all, name)?;
         let mut all = all.into_iter();
         all.find(|one| one.name == name)
             .context("this capture is not installed")
     }
 
-    fn all(&self) -> anyhow::Result<Vec<Capture>> {
+    fn all_captures(&self) -> anyhow::Result<Vec<Capture>> {
         let place = self.config.display();
         match file::read(&self.config, NeededSections::Captures)? {
             Some(file) if !file.captures.is_empty() => Ok(file.captures),

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 
 use crate::connect::Address;
-use crate::local_postgres::{IfAbsent, FOLDER, LocalPostgres, QuickStop};
+use crate::local_postgres::{IfAbsent, FOLDER_NAME, LocalPostgres, QuickStop};
 
 /// Options for the database of a command.
 #[derive(clap::Args)]
@@ -73,7 +73,7 @@ impl Database {
 
     /// The folder for files that belong to this database.
     pub(crate) fn folder(&self) -> &Path {
-        self.private_folder().unwrap_or(Path::new(FOLDER))
+        self.private_folder().unwrap_or(Path::new(FOLDER_NAME))
     }
 
     /// The URL with its password, for other programs.

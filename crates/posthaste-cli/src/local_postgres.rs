@@ -22,11 +22,11 @@ use tokio::process::Child;
 
 use crate::connect::Address;
 use binaries::Binaries;
-pub(crate) use home::FOLDER;
+pub(crate) use home::FOLDER_NAME;
 use home::Home;
 use postmaster::{Postmaster, PostmasterState};
 
-const USER: &str = "posthaste";
+const DATABASE_USER: &str = "posthaste";
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 const WATCH_INTERVAL: Duration = Duration::from_millis(500);
 const STOP_TIMEOUT: Duration = Duration::from_secs(30);
@@ -94,9 +94,9 @@ impl LocalPostgres {
             }
         };
         cluster::make_database(server.port, &password).await?;
-        let address = Address::private_server(server.port, USER, &password)?;
+        let address = Address::private_server(server.port, DATABASE_USER, &password)?;
         let url = format!(
-            "postgres://{USER}:{password}@127.0.0.1:{}/{USER}",
+            "postgres://{DATABASE_USER}:{password}@127.0.0.1:{}/{DATABASE_USER}",
             server.port
         );
         home.write("url", format!("{url}\n").as_bytes())?;

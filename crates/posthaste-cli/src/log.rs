@@ -33,7 +33,7 @@ pub(crate) fn start_logging(
     terminal: &Terminal,
     otlp: Option<&Otlp>,
 ) -> anyhow::Result<()> {
-    let wanted = log_line::variable("POSTHASTE_LOG")?;
+    let wanted = log_line::env_or_empty("POSTHASTE_LOG")?;
     let filter = match wanted.as_str() {
         "" => EnvFilter::new(DEFAULT_FILTER),
         wanted => match EnvFilter::try_new(wanted) {

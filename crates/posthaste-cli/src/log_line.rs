@@ -17,7 +17,7 @@ pub(crate) enum Format {
 impl Format {
     /// Reads `POSTHASTE_LOG_FORMAT`.
     pub(crate) fn from_env() -> anyhow::Result<Self> {
-        Ok(match variable("POSTHASTE_LOG_FORMAT")?.as_str() {
+        Ok(match env_or_empty("POSTHASTE_LOG_FORMAT")?.as_str() {
             "" | "text" => Self::Text,
             "json" => Self::Json,
             _ => bail!("POSTHASTE_LOG_FORMAT must be 'text' or 'json'"),
@@ -27,7 +27,7 @@ impl Format {
 
 /// Reads an environment variable; empty if it is not set, because environment files leave values
 /// empty.
-pub(crate) fn variable(name: &str) -> anyhow::Result<String> {
+pub(crate) fn env_or_empty(name: &str) -> anyhow::Result<String> {
     match std::env::var(name) {
         Ok(value) => Ok(value),
         Err(std::env::VarError::NotPresent) => Ok(String::new()),

@@ -201,7 +201,7 @@ fn main() -> ExitCode {
     let outcome = runtime.block_on(run(&arguments, &terminal));
     let outcome = outcome.and_then(|()| terminal.print_event_line("stopped", &serde_json::json!({})));
     if let Some(otlp) = otlp {
-        otlp.end();
+        otlp.flush();
     }
     // A normal shutdown would wait for a thread that reads standard input until the next line.
     runtime.shutdown_background();
@@ -358,10 +358,10 @@ async fn run_command(
         | Command::Console(_)
         | Command::Exporter(_) => true,
         Command::Jobs(arguments) => arguments.enqueues(),
-        Command::Relay(arguments) => arguments.works(),
-        Command::Sync(arguments) => arguments.works(),
-        Command::Capture(arguments) => arguments.works(),
-        Command::Status(arguments) => arguments.watches(),
+        Command::Relay(arguments) => arguments.needs_graceful_stop(),
+        Command::Sync(arguments) => arguments.needs_graceful_stop(),
+        Command::Capture(arguments) => arguments.needs_graceful_stop(),
+        Command::Status(arguments) => arguments.runs_until_stopped(),
         Command::Migrate(_)
         | Command::Queues(_)
         | Command::Doctor(_)

@@ -42,7 +42,7 @@ impl fmt::Display for StartedRoute {
 
 impl StartedRoute {
     /// Prints that the route runs, or its misconfiguration.
-    pub(crate) fn tell(&self, terminal: &Terminal) -> anyhow::Result<()> {
+    pub(crate) fn print_started(&self, terminal: &Terminal) -> anyhow::Result<()> {
         let problem = self.relay.misconfiguration();
         let more = json!({
             "route": self.name, "queue": self.queue, "destination": self.label, "problem": problem,

@@ -51,7 +51,7 @@ impl fmt::Display for StartedSync {
 
 impl StartedSync {
     /// Prints that the sync runs.
-    pub(crate) fn tell(&self, terminal: &Terminal) -> anyhow::Result<()> {
+    pub(crate) fn print_started(&self, terminal: &Terminal) -> anyhow::Result<()> {
         let more = json!({ "table": self.name, "index": self.label });
         terminal.report_event("table", &self.to_string(), &more)
     }

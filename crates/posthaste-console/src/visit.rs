@@ -37,7 +37,7 @@ impl Visit {
         let path = request.uri().path_and_query();
         Self {
             nonce: uuid::Uuid::new_v4().simple().to_string(),
-            who: NOBODY.to_owned(),
+            who: ANONYMOUS.to_owned(),
             role: Role::Observer,
             peer: client_address(request).map(|peer| peer.to_string()),
             path: path.map_or_else(|| "/".to_owned(), ToString::to_string),
@@ -49,11 +49,11 @@ impl Visit {
 
     /// Returns whether it is authenticated.
     pub(crate) fn is_authenticated(&self) -> bool {
-        self.who != NOBODY
+        self.who != ANONYMOUS
     }
 }
 
-const NOBODY: &str = "nobody";
+const ANONYMOUS: &str = "nobody";
 
 impl<S: Sync> FromRequestParts<S> for Visit {
     type Rejection = Fault;

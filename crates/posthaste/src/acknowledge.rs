@@ -149,7 +149,7 @@ impl Completer {
                         self.settle(jobs, false).await;
                     } else {
                         self.count_outcomes(&jobs, None);
-                        self.in_hand.settled(jobs.len());
+                        self.in_hand.record_settled(jobs.len());
                     }
                 }
             }
@@ -176,7 +176,7 @@ impl Completer {
         match store::reschedule(link, fence, size, after, error.as_deref()).await {
             Ok(true) => {
                 self.count_outcomes(&jobs, None);
-                self.in_hand.settled(jobs.len());
+                self.in_hand.record_settled(jobs.len());
             }
             Ok(false) => self.settle(jobs, false).await,
             Err(error) => {
@@ -231,7 +231,7 @@ impl Completer {
                 }
             }
         }
-        self.in_hand.settled(jobs.len());
+        self.in_hand.record_settled(jobs.len());
     }
 
     /// Settles one job that could not be settled with its batch. It uses a separate connection,

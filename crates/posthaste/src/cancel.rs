@@ -24,7 +24,7 @@ pub(crate) async fn run(
 ) {
     while !stopped.is_cancelled() {
         tokio::select! { () = in_hand.wait_until_busy() => {}, () = stopped.cancelled() => return }
-        match operate::cancelling(&polls).await {
+        match operate::read_jobs_to_cancel(&polls).await {
             Ok(jobs) if !jobs.is_empty() => {
                 let each = queues.iter();
                 each.for_each(|queue| queue.consumer.cancel(&jobs));

@@ -110,10 +110,10 @@ impl QueueClaimer {
                 continue;
             }
             let is_notified = self.queue.sleeper.is_on();
-            self.queue.owed.asked();
+            self.queue.owed.record_request();
             let claimed = self.find_or_claim(room, passed).await;
             if claimed.is_ok() {
-                self.queue.owed.answered();
+                self.queue.owed.record_answer();
             }
             match claimed {
                 Ok(ClaimResult::Jobs(0)) => {

@@ -300,7 +300,7 @@ impl<E: Executor> Client<E> {
     /// # Ok(()) }
     /// ```
     pub async fn migrate(&mut self) -> Result<MigrationReport, Error> {
-        migrate::migrate_within(&mut self.0, migrate::CANNOT).await
+        migrate::migrate_within(&mut self.0, migrate::CANNOT_MIGRATE).await
     }
 
     /// Counts jobs without reading them: in a few milliseconds even for millions of jobs, while a

@@ -179,12 +179,12 @@ impl Process {
             .map_err(failed)?;
         runtime.block_on(async {
             self.spawn("pulse", self.report_progress());
-            self.acknowledge(settled);
+            self.start_acknowledging(settled);
             self.wait_for_site(periodic).await;
-            let claiming = self.claim().await;
+            let claiming = self.start_claiming().await;
             self.spawn_watchers();
             let attending = self.spawn_consumer_tasks();
-            self.maintain();
+            self.start_maintenance();
             self.claimer.stopping.cancelled().await;
             stop::stop(&self, claiming, attending).await;
         });
@@ -199,7 +199,7 @@ impl Process {
     }
 
     /// Returns a connection for one loop.
-    fn line(&self, patience: Duration) -> ReconnectingClient {
+    fn connection(&self, patience: Duration) -> ReconnectingClient {
         ReconnectingClient::new(self.pool.clone(), patience, Arc::clone(&self.site))
     }
 
@@ -223,11 +223,11 @@ impl Process {
         tokio::spawn(self.watched.task(name, task));
     }
 
-    fn acknowledge(&self, settled: UnboundedReceiver<Settled>) {
+    fn start_acknowledging(&self, settled: UnboundedReceiver<Settled>) {
         let in_hand = &self.claimer.dispatcher.in_hand;
         let completer = Completer {
-            link: self.line(reconnecting::WORK_TIMEOUT),
-            repeats: self.line(reconnecting::WORK_TIMEOUT),
+            link: self.connection(reconnecting::WORK_TIMEOUT),
+            repeats: self.connection(reconnecting::WORK_TIMEOUT),
             queues: Arc::clone(&self.queues),
             in_hand: Arc::clone(in_hand),
             stats: Arc::clone(&self.stats),
@@ -241,7 +241,7 @@ impl Process {
     }
 
     /// Starts the claiming tasks, after reading the lanes that other workers have seen.
-    async fn claim(&self) -> JoinSet<()> {
+    async fn start_claiming(&self) -> JoinSet<()> {
         let missed = Arc::new(Notify::new());
         let lanes = LaneSearch {
             queues: Arc::clone(&self.queues),
@@ -297,7 +297,7 @@ impl Process {
     /// Starts the consumers' background tasks.
     fn spawn_consumer_tasks(&self) -> JoinSet<()> {
         // The shared connection of these tasks; opened on demand.
-        let link = Arc::new(self.line(reconnecting::MAX_TIMEOUT));
+        let link = Arc::new(self.connection(reconnecting::MAX_TIMEOUT));
         let mut attending = JoinSet::new();
         for queue in self.queues.iter() {
             let context = ConsumerContext {
@@ -315,10 +315,10 @@ impl Process {
         attending
     }
 
-    fn maintain(&self) {
+    fn start_maintenance(&self) {
         let returning = unanswered::give_back(
             Arc::clone(&self.claimer.unanswered),
-            self.line(reconnecting::WORK_TIMEOUT),
+            self.connection(reconnecting::WORK_TIMEOUT),
             self.ends.stopped.clone(),
         );
         self.spawn("return claims", returning);
@@ -327,8 +327,8 @@ impl Process {
                 config: Arc::clone(&self.config),
                 registration: Arc::clone(&self.claimer.registration),
                 notifications: Arc::clone(&self.notifications),
-                link: self.line(reconnecting::PROMOTER_TIMEOUT),
-                duties: self.line(reconnecting::MAX_TIMEOUT),
+                link: self.connection(reconnecting::PROMOTER_TIMEOUT),
+                duties: self.connection(reconnecting::MAX_TIMEOUT),
                 stopping: self.claimer.stopping.clone(),
             };
             self.spawn("maintenance", maintenance.run());

@@ -81,7 +81,7 @@ async fn run_beats(heartbeat: HeartbeatParts, link: ReconnectingClient) {
     loop {
         let waited = heartbeat.pulse.stalled_for();
         if waited > heartbeat.config.rescue_after {
-            heartbeat.owed.asked();
+            heartbeat.owed.record_request();
             if !std::mem::replace(&mut stands_still, true) {
                 tracing::error!(
                     waited = waited.as_secs_f64(),
@@ -103,7 +103,7 @@ async fn run_beats(heartbeat: HeartbeatParts, link: ReconnectingClient) {
         }
         let mut lives = Vec::with_capacity(known.len());
         let mut all_answered = true;
-        heartbeat.owed.asked();
+        heartbeat.owed.record_request();
         for one in &mut known {
             let id = one.worker.upgrade().map(|worker| worker.id);
             let beaten = match id {
@@ -114,7 +114,7 @@ async fn run_beats(heartbeat: HeartbeatParts, link: ReconnectingClient) {
             lives.push(beaten.unwrap_or(true));
         }
         if all_answered && !lives.is_empty() {
-            heartbeat.owed.answered();
+            heartbeat.owed.record_answer();
         }
         let mut lives = lives.into_iter();
         known.retain(|_| lives.next().unwrap_or(false));
@@ -168,7 +168,7 @@ async fn beat_once(
     failures: &mut u32,
 ) -> Option<bool> {
     let sent = ClockPair::now();
-    let beaten = store::beat(link, worker, heartbeat.failing.summary().as_deref()).await;
+    let beaten = store::record_heartbeat(link, worker, heartbeat.failing.summary().as_deref()).await;
     heartbeat.admission.record(&beaten);
     if beaten.is_ok() && std::mem::take(failures) > 0 {
         tracing::info!(worker, "the database answers heartbeats again");

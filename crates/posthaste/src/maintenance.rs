@@ -102,11 +102,11 @@ impl Maintenance {
             }
             let pause = match led_until {
                 Some(_) => {
-                    let pause = promoter.turn(self).await;
+                    let pause = promoter.promote_if_due(self).await;
                     pause.min(tick_at.saturating_duration_since(Instant::now()))
                 }
                 None => {
-                    self.notifications.promoter.forget();
+                    self.notifications.promoter.reset();
                     lease / 4
                 }
             };
@@ -127,6 +127,6 @@ impl Maintenance {
 
     async fn renew_lease(&self, lease: Duration) -> Result<bool, Error> {
         let worker = self.registration.worker().await?;
-        store::lead(&self.link, worker.id, lease).await
+        store::acquire_lease(&self.link, worker.id, lease).await
     }
 }

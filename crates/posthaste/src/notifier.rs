@@ -78,7 +78,7 @@ impl Notifier {
         let ended = wakeups.serve(listener).await;
         self.notifications.set_listening(false);
         for (sleeper, _) in &wakeups.sleepers {
-            sleeper.forget();
+            sleeper.reset();
         }
         match ended {
             Ok(()) => {

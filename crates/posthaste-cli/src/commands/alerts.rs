@@ -192,7 +192,7 @@ impl AlertWatch<'_> {
         let (scope, at) = (&self.arguments.scope, self.begun.elapsed().as_secs_f64());
         snapshot.leave_out_tags(&scope.exempt);
         self.history
-            .add(at, scope.completed(&snapshot), scope.lasting);
+            .add(at, scope.completed_totals(&snapshot), scope.lasting);
         snapshot.rates = self.history.rates(scope.lasting);
         // The queue of notification jobs is exempt.
         let is_carrier = |one: &Finding| Some(&one.subject) == self.arguments.notify.as_ref();

@@ -53,7 +53,7 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     /// Whether it runs until it is stopped; being stopped is not a failure then.
-    pub(crate) fn watches(&self) -> bool {
+    pub(crate) fn runs_until_stopped(&self) -> bool {
         self.watch.is_some()
     }
 }

@@ -40,7 +40,7 @@ impl Arguments {
     }
 
     /// Whether the command needs a graceful stop: it must release its claimed jobs.
-    pub(crate) fn works(&self) -> bool {
+    pub(crate) fn needs_graceful_stop(&self) -> bool {
         matches!(self.command, Command::Run(_))
     }
 }

@@ -132,15 +132,15 @@ impl Arguments {
             relays = routes::require_one_usable(relays)?;
         }
         for one in &relays {
-            one.tell(terminal)?;
+            one.print_started(terminal)?;
         }
         let syncs = syncs::start(file.tables, database.address(), None).await?;
         for one in &syncs {
-            one.tell(terminal)?;
+            one.print_started(terminal)?;
         }
         let captures = captures::start(file.captures, database.address(), Until::Stopped)?;
         for one in captures {
-            one.tell(terminal)?;
+            one.print_started(terminal)?;
             // Runs until the process ends, at any time: the next one continues at the last mark.
             tokio::spawn(one.report_end(terminal.clone()));
         }

@@ -6,7 +6,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 use anyhow::{Context as _, bail};
 use tokio_postgres::error::SqlState;
 
-use super::USER;
+use super::DATABASE_USER;
 use super::binaries::Binaries;
 use super::home::Home;
 use crate::connect::Address;
@@ -34,7 +34,7 @@ pub(crate) fn make_data_directory(home: &Home, binaries: &Binaries) -> anyhow::R
         .command(&binaries.program("initdb"))
         .args([
             "--username",
-            USER,
+            DATABASE_USER,
             "--auth",
             "scram-sha-256",
             "--encoding",

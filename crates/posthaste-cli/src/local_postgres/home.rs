@@ -18,7 +18,7 @@ use super::binaries::Binaries;
 use crate::failure;
 
 /// The folder in the current directory.
-pub(crate) const FOLDER: &str = ".posthaste";
+pub(crate) const FOLDER_NAME: &str = ".posthaste";
 
 /// The folder that is used if the unprivileged user cannot reach the current directory.
 const STATE_FOLDER: &str = "/var/lib/posthaste";
@@ -42,14 +42,14 @@ impl Home {
     /// Returns the home of the current directory without making it.
     pub(crate) fn in_current_directory() -> anyhow::Result<Self> {
         let here = std::env::current_dir().context("the current directory no longer exists")?;
-        let beside = here.join(FOLDER);
+        let beside = here.join(FOLDER_NAME);
         if !rustix::process::geteuid().is_root() {
             return Ok(Self {
                 folder: beside,
                 user: None,
             });
         }
-        let user = owner_of(&beside.join("data")).map_or_else(unprivileged, Ok)?;
+        let user = owner_of(&beside.join("data")).map_or_else(unprivileged_user, Ok)?;
         let folder = if can_access(&here, user)? {
             beside
         } else {
@@ -175,7 +175,7 @@ fn owner_of(path: &Path) -> Option<ServerUser> {
     })
 }
 
-fn unprivileged() -> anyhow::Result<ServerUser> {
+fn unprivileged_user() -> anyhow::Result<ServerUser> {
     let users = fs::read_to_string("/etc/passwd").context("cannot read /etc/passwd")?;
     ["postgres", "nobody"]
         .iter()

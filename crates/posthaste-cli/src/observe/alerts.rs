@@ -65,7 +65,7 @@ impl AlertScope {
     }
 
     /// Returns totals of completed jobs by queue. A named queue has a total even without jobs.
-    pub(crate) fn completed(&self, snapshot: &Snapshot) -> BTreeMap<String, i64> {
+    pub(crate) fn completed_totals(&self, snapshot: &Snapshot) -> BTreeMap<String, i64> {
         let named = self.queues.iter().map(|queue| (queue.clone(), 0));
         let mut totals: BTreeMap<String, i64> = named.collect();
         for counter in &snapshot.counters.jobs {

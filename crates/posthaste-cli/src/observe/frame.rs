@@ -30,7 +30,7 @@ impl CompletedTotals {
 
     /// Returns completed jobs per second since `then`, `None` if the queue is new or no time has
     /// passed.
-    fn since(&self, then: &Self, queue: &str) -> Option<f64> {
+    fn rate_since(&self, then: &Self, queue: &str) -> Option<f64> {
         let seconds = self.at - then.at;
         let (before, now) = (then.queues.get(queue)?, self.queues.get(queue)?);
         // The totals of a restored store start again.
@@ -103,7 +103,7 @@ impl Frame {
             late_seconds: None,
             is_worked: true,
             is_paused: false,
-            completed_a_second: then.and_then(|then| now.since(then, queue)),
+            completed_a_second: then.and_then(|then| now.rate_since(then, queue)),
             available: 0,
             running: 0,
             scheduled: 0,

@@ -129,7 +129,7 @@ impl Otlp {
     }
 
     /// Exports the remaining data, and drops it if the collector does not answer in time.
-    pub(crate) fn end(self) {
+    pub(crate) fn flush(self) {
         // The failure is logged already.
         let _ = self.spans.shutdown_with_timeout(FINAL_EXPORT_TIMEOUT);
         let _ = self.metrics.shutdown_with_timeout(FINAL_EXPORT_TIMEOUT);

@@ -18,7 +18,7 @@ impl Otlp {
         Identity::new()
     }
 
-    pub(crate) fn end(self) {}
+    pub(crate) fn flush(self) {}
 }
 
 pub(crate) fn meters() -> Option<NoopRecorder> {

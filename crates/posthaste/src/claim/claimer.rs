@@ -58,7 +58,7 @@ impl Dispatcher {
             .into_iter()
             .map(|(fence, jobs)| (fence, batch(queue, (worker, held), fence, jobs)))
             .collect();
-        self.in_hand.delivered(jobs.len());
+        self.in_hand.record_delivered(jobs.len());
         let claim = jobs
             .into_iter()
             .map(|(fence, job)| Delivery {
@@ -82,7 +82,7 @@ impl Dispatcher {
         id: JobId,
         error: String,
     ) {
-        self.in_hand.delivered(1);
+        self.in_hand.record_delivered(1);
         let disposition = Disposition::DeadLetter {
             attempt: None,
             state: "dead",

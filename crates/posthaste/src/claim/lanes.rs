@@ -30,7 +30,7 @@ impl LaneSearch {
     /// until it is discovered.
     pub(crate) async fn load(&self) {
         for queue in self.queues.iter() {
-            match store::lanes(&self.link, &queue.name).await {
+            match store::read_lanes(&self.link, &queue.name).await {
                 Ok(lanes) => lanes.into_iter().for_each(|priority| queue.add_priority(priority)),
                 Err(error) => {
                     tracing::warn!(
@@ -55,7 +55,7 @@ impl LaneSearch {
             for queue in self.queues.iter().filter(|queue| queue.is_searched()) {
                 shortest = MIN_SEARCH_PAUSE;
                 loop {
-                    match store::discover(&self.link, &queue.name, &queue.priorities()).await {
+                    match store::discover_lanes(&self.link, &queue.name, &queue.priorities()).await {
                         Ok(found) if found.is_empty() => break,
                         Ok(found) => {
                             found.into_iter().for_each(|priority| queue.add_priority(priority));
@@ -91,7 +91,7 @@ impl LaneSearch {
     async fn reread_lanes(&self) {
         for queue in self.queues.iter() {
             if queue.priorities().len() > MAX_RETAINED_LANES {
-                match store::lanes(&self.link, &queue.name).await {
+                match store::read_lanes(&self.link, &queue.name).await {
                     Ok(lanes) => queue.replace_lanes(lanes),
                     Err(error) => {
                         tracing::debug!(

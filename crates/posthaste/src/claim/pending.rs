@@ -64,7 +64,7 @@ impl<'a> PendingClaim<'a> {
 
     /// Ends a failed claim. Without an answer, or with an unreadable one, the claim may have
     /// committed, so its jobs are given back.
-    pub(super) fn failed(mut self, error: &Error) {
+    pub(super) fn end_failed(mut self, error: &Error) {
         self.is_open = error.leaves_in_doubt();
         if error
             .sqlstate()

@@ -59,7 +59,7 @@ impl Quarantine {
                         fastrand::shuffle(&mut ours);
                         let paused = Instant::now();
                         let turn = self.run_one_turn(&ours, patience.wait()).await;
-                        patience.rest(turn, paused.elapsed())
+                        patience.record_turn(turn, paused.elapsed())
                     }
                 }
                 Err(error) => {
@@ -134,7 +134,7 @@ impl Quarantine {
             let taken = match self.send_claim(queue, &sent, together).await {
                 Ok(taken) => taken,
                 Err(error) => {
-                    sent.failed(&error);
+                    sent.end_failed(&error);
                     return Err(error);
                 }
             };

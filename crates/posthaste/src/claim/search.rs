@@ -36,7 +36,7 @@ impl QueueClaimer {
     pub(super) fn claim_failed(&self, sent: PendingClaim<'_>, priorities: Vec<i32>, error: &Error) {
         let is_ordered = self.queue.consumer.is_ordered();
         if !is_ordered || !error.is_connection() || !error.leaves_in_doubt() {
-            return sent.failed(error);
+            return sent.end_failed(error);
         }
         self.remember_lost(sent, priorities);
     }

@@ -23,14 +23,14 @@ pub(super) async fn stop(process: &Process, mut claiming: JoinSet<()>, mut atten
     if !answered {
         tracing::warn!("a claim has no answer; its jobs will be rescued");
     }
-    let mut clean = in_hand.drained(process.config.shutdown_grace).await;
+    let mut clean = in_hand.wait_until_drained(process.config.shutdown_grace).await;
     if !clean {
         tracing::warn!(
             jobs = in_hand.outstanding(),
             "the grace period is over; unfinished jobs are returned"
         );
         consumers().for_each(|consumer| consumer.abort());
-        clean = in_hand.drained(FINAL_ACKNOWLEDGE_TIME).await;
+        clean = in_hand.wait_until_drained(FINAL_ACKNOWLEDGE_TIME).await;
         ends.hopeless.cancel();
     }
     // Running jobs have ended or cannot be ended: the consumers' background tasks end too.

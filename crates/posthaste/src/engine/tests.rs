@@ -120,13 +120,13 @@ async fn a_task_that_ends_early_stops_the_worker() {
 #[tokio::test]
 async fn shutdown_skips_waiting_when_the_settling_task_is_gone() {
     let in_hand = Arc::new(Outstanding::default());
-    in_hand.delivered(1);
+    in_hand.record_delivered(1);
     let stopping = CancellationToken::new();
     let broken = TaskSupervisor::new(stopping.clone()).task("acknowledge", async { panic!("a bug") });
     let broken = in_hand.settled_by(broken);
     let waiting = tokio::spawn({
         let in_hand = Arc::clone(&in_hand);
-        async move { in_hand.drained(LONG).await }
+        async move { in_hand.wait_until_drained(LONG).await }
     });
     broken.await;
     assert!(stopping.is_cancelled());
@@ -164,13 +164,13 @@ async fn quarantined_jobs_wait_for_claims_and_runs_in_progress() {
         gate.close_until_idle(&jobs, Duration::ZERO).await.is_none(),
         "a claim is in flight"
     );
-    jobs.delivered(2);
+    jobs.record_delivered(2);
     drop(passed);
     assert!(
         gate.close_until_idle(&jobs, Duration::ZERO).await.is_none(),
         "its jobs run"
     );
-    jobs.settled(1);
+    jobs.record_settled(1);
     assert!(
         gate.close_until_idle(&jobs, Duration::ZERO).await.is_none(),
         "one runs"
@@ -180,9 +180,9 @@ async fn quarantined_jobs_wait_for_claims_and_runs_in_progress() {
         gate.close_until_idle(&jobs, LONG).await.is_some(),
         "an acknowledgement that waits by itself is not a run"
     );
-    assert!(!jobs.drained(Duration::ZERO).await, "yet it is not settled");
+    assert!(!jobs.wait_until_drained(Duration::ZERO).await, "yet it is not settled");
     jobs.settled_aside(1);
-    assert!(jobs.drained(LONG).await);
+    assert!(jobs.wait_until_drained(LONG).await);
 }
 
 #[tokio::test]

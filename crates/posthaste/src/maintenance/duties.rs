@@ -67,7 +67,7 @@ pub static DUTIES: [Duty; 15] = [
     })
     .slowed_by_cost(),
     Duty::new("turn_ring", Every::Round, |duties, leader| {
-        async move { did_work(duties.ring.turn(leader, &mut duties.holders).await) }.boxed()
+        async move { did_work(duties.ring.maintain_segments(leader, &mut duties.holders).await) }.boxed()
     }),
     Duty::new("rescue", Every::Round, |duties, leader| {
         async move {
@@ -226,7 +226,7 @@ pub(super) async fn run(leader: &Maintenance, mut led: watch::Receiver<bool>) {
     while !leader.stopping.is_cancelled() {
         let pause = if *led.borrow_and_update() {
             let duties = duties.get_or_insert_with(|| Duties::new(&leader.config));
-            duties.round(leader).await;
+            duties.run_round(leader).await;
             Some(duties.pause(leader.config.maintenance_interval))
         } else {
             duties = None;
@@ -297,11 +297,11 @@ impl Duties {
     /// Returns the pause until the next whole round, which grows while there is no work. Jobs that
     /// are enqueued and worked only need a new segment now and then; a segment that took some time
     /// to fill may take an eighth longer.
-    fn rest(&self, shortest: Duration) -> Duration {
+    fn pause_until_whole_round(&self, shortest: Duration) -> Duration {
         (self.did_at.elapsed() / 8).clamp(shortest, shortest * MAX_PAUSE_INTERVALS)
     }
 
-    async fn round(&mut self, leader: &Maintenance) {
+    async fn run_round(&mut self, leader: &Maintenance) {
         let is_whole = Instant::now() >= self.round_at;
         self.is_busy = false;
         for (at, duty) in DUTIES.iter().enumerate() {
@@ -321,7 +321,7 @@ impl Duties {
         }
         self.is_busy |= !self.counting.is_complete();
         if is_whole {
-            self.round_at = Instant::now() + self.rest(leader.config.maintenance_interval);
+            self.round_at = Instant::now() + self.pause_until_whole_round(leader.config.maintenance_interval);
         }
     }
 

@@ -63,7 +63,7 @@ impl Liveness {
         let longest = MAX_PAUSE_INTERVALS * config.maintenance_interval;
         let longest = longest.max(config.rescue_after / 6);
         let passed = self.polled.take().map(|at| at.elapsed().min(longest));
-        let Some(beats) = attempt!(link, beats()) else {
+        let Some(beats) = attempt!(link, read_heartbeats()) else {
             // Unwatched time does not count.
             self.watched.clear();
             return;

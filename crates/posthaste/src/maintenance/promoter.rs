@@ -63,7 +63,7 @@ impl Promoter {
     }
 
     /// Promotes if it is time to. Returns the pause until the next turn.
-    pub(super) async fn turn(&mut self, leader: &Maintenance) -> Duration {
+    pub(super) async fn promote_if_due(&mut self, leader: &Maintenance) -> Duration {
         if Instant::now() >= self.look_at {
             self.looked_at = Instant::now();
             let pause = self.promote_page(leader).await;

@@ -32,7 +32,7 @@ struct VerifiedUpTo {
 impl SegmentUpkeep {
     /// Rotates, seals and reclaims; if the ready log is full, moves the jobs that block this.
     /// Returns whether anything was done.
-    pub(super) async fn turn(&mut self, leader: &Maintenance, holders: &mut BlockedDuties) -> bool {
+    pub(super) async fn maintain_segments(&mut self, leader: &Maintenance, holders: &mut BlockedDuties) -> bool {
         let link = &leader.duties;
         let bytes = leader.config.segment_bytes;
         // A segment of few jobs may have very many lanes. Every check would probe them until the
@@ -51,7 +51,7 @@ impl SegmentUpkeep {
             }
         };
         holders.note_segment_writer(writer.filter(|_| full));
-        let Some(segments) = attempt!(link, segments()) else {
+        let Some(segments) = attempt!(link, read_segment_positions()) else {
             return did;
         };
         if segments.ready_low < segments.ready_scan {

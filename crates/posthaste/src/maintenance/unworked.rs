@@ -16,7 +16,7 @@ pub(super) struct UnworkedQueues(HashMap<String, Instant>);
 
 impl UnworkedQueues {
     pub(super) async fn log(&mut self, link: &ReconnectingClient) {
-        for one in attempt!(link, unworked(MIN_LOGGED_WAIT)).unwrap_or_default() {
+        for one in attempt!(link, read_unworked_queues(MIN_LOGGED_WAIT)).unwrap_or_default() {
             let logged = self.0.get(&one.queue);
             if logged.is_some_and(|logged| logged.elapsed() < WARNING_INTERVAL) {
                 continue;

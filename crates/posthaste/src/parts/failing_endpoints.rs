@@ -14,7 +14,7 @@ pub(crate) struct FailingEndpoints(Mutex<BTreeMap<usize, String>>);
 impl FailingEndpoints {
     /// Records why the endpoint with this key does not accept jobs; `None` if it does.
     #[cfg(any(feature = "http", test))]
-    pub(crate) fn note(&self, key: usize, reason: Option<String>) {
+    pub(crate) fn set_reason(&self, key: usize, reason: Option<String>) {
         let mut reasons = self.reasons();
         match reason {
             Some(reason) => reasons.insert(key, reason),
@@ -43,15 +43,15 @@ mod tests {
     fn summary_lists_failing_endpoints_until_they_recover() {
         let failing = FailingEndpoints::default();
         assert_eq!(failing.summary(), None);
-        failing.note(1, Some("a: 401".into()));
-        failing.note(2, Some("b: 404\0".into()));
-        failing.note(1, Some("a: 403".into()));
+        failing.set_reason(1, Some("a: 401".into()));
+        failing.set_reason(2, Some("b: 404\0".into()));
+        failing.set_reason(1, Some("a: 403".into()));
         assert_eq!(failing.summary().unwrap(), "a: 403; b: 404");
-        failing.note(1, None);
+        failing.set_reason(1, None);
         assert_eq!(failing.summary().unwrap(), "b: 404");
-        failing.note(2, Some("ü".repeat(2 * MAX_SUMMARY_CHARS)));
+        failing.set_reason(2, Some("ü".repeat(2 * MAX_SUMMARY_CHARS)));
         assert_eq!(failing.summary().unwrap().chars().count(), MAX_SUMMARY_CHARS);
-        failing.note(2, None);
+        failing.set_reason(2, None);
         assert_eq!(failing.summary(), None);
     }
 }

@@ -38,8 +38,8 @@ impl Sleeper {
     }
 
     /// Forgets that notifications are on or wanted.
-    pub(crate) fn forget(&self) {
-        self.sleep(PollPause::forget);
+    pub(crate) fn reset(&self) {
+        self.sleep(PollPause::reset);
     }
 }
 

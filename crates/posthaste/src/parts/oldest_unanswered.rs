@@ -14,17 +14,17 @@ impl OldestUnanswered {
     }
 
     /// Records a request. An error is not an answer: earlier requests stay unanswered.
-    pub(crate) fn asked(&self) {
+    pub(crate) fn record_request(&self) {
         self.since().get_or_insert_with(Instant::now);
     }
 
     /// Records an answer.
-    pub(crate) fn answered(&self) {
+    pub(crate) fn record_answer(&self) {
         *self.since() = None;
     }
 
     /// Returns how long the oldest request has been unanswered.
-    pub(crate) fn waited(&self) -> Duration {
+    pub(crate) fn waiting_time(&self) -> Duration {
         self.since().map_or(Duration::ZERO, |since| since.elapsed())
     }
 }
@@ -38,13 +38,13 @@ mod tests {
     #[test]
     fn the_oldest_unanswered_request_survives_repeated_failures() {
         let owed = OldestUnanswered::default();
-        assert_eq!(owed.waited(), Duration::ZERO);
-        owed.asked();
+        assert_eq!(owed.waiting_time(), Duration::ZERO);
+        owed.record_request();
         let since = *owed.since();
-        owed.asked();
+        owed.record_request();
         assert_eq!(*owed.since(), since);
-        assert!(owed.waited() > Duration::ZERO);
-        owed.answered();
-        assert_eq!(owed.waited(), Duration::ZERO);
+        assert!(owed.waiting_time() > Duration::ZERO);
+        owed.record_answer();
+        assert_eq!(owed.waiting_time(), Duration::ZERO);
     }
 }

@@ -31,7 +31,7 @@ impl Outstanding {
         self.in_hand.load(Ordering::SeqCst)
     }
 
-    pub(crate) fn delivered(&self, jobs: usize) {
+    pub(crate) fn record_delivered(&self, jobs: usize) {
         self.outstanding.fetch_add(jobs, Ordering::SeqCst);
         self.in_hand.fetch_add(jobs, Ordering::SeqCst);
         self.handed_out.notify_waiters();
@@ -45,7 +45,7 @@ impl Outstanding {
         }
     }
 
-    pub(crate) fn settled(&self, jobs: usize) {
+    pub(crate) fn record_settled(&self, jobs: usize) {
         self.set_aside(jobs);
         self.settled_aside(jobs);
     }
@@ -62,7 +62,7 @@ impl Outstanding {
     }
 
     /// Wraps the task that settles jobs. Once it has ended, no job can be settled, so
-    /// [`drained`](Self::drained) stops waiting.
+    /// [`wait_until_drained`](Self::wait_until_drained) stops waiting.
     pub(crate) fn settled_by<T: Future<Output = ()>>(
         &self,
         task: T,
@@ -76,7 +76,7 @@ impl Outstanding {
 
     /// Waits until no job is outstanding, at most this long, or until no job can be settled any
     /// more. Returns whether none is outstanding.
-    pub(crate) async fn drained(&self, within: Duration) -> bool {
+    pub(crate) async fn wait_until_drained(&self, within: Duration) -> bool {
         let drained = tokio::time::timeout(within, wait_until_zero(&self.outstanding));
         tokio::select! {
             drained = drained => drained.is_ok(),

@@ -107,7 +107,7 @@ impl PollPause {
     }
 
     /// Resets the state: notifications no longer arrive.
-    pub(crate) fn forget(&mut self) {
+    pub(crate) fn reset(&mut self) {
         *self = Self::default();
     }
 }

@@ -9,7 +9,7 @@ use super::reconnecting::ReconnectingClient;
 use crate::error::Error;
 
 /// Returns queues that no worker serves and in which a job has waited for longer than this.
-pub(crate) async fn unworked(
+pub(crate) async fn read_unworked_queues(
     link: &ReconnectingClient,
     patience: Duration,
 ) -> Result<Vec<Unworked>, Error> {

@@ -11,7 +11,7 @@ use super::{milliseconds, one, one_alone};
 use crate::error::Error;
 
 /// Acquires or renews the lease of maintenance.
-pub(crate) async fn lead(
+pub(crate) async fn acquire_lease(
     link: &ReconnectingClient,
     worker: i64,
     lease: Duration,
@@ -27,7 +27,7 @@ pub(crate) async fn lead(
 }
 
 /// Returns (worker, beat, stopped) of every worker that may need a rescue.
-pub(crate) async fn beats(link: &ReconnectingClient) -> Result<Vec<(i64, i64, bool)>, Error> {
+pub(crate) async fn read_heartbeats(link: &ReconnectingClient) -> Result<Vec<(i64, i64, bool)>, Error> {
     let rows = link
         .fetch("cannot read heartbeats", include_str!("beats.sql"), &[])
         .await?;
@@ -51,7 +51,7 @@ pub(crate) struct Death {
 
 /// Returns the jobs that ended since then, and the time up to which they were read; only the first
 /// if there are more than `few` of a kind.
-pub(crate) async fn deaths(
+pub(crate) async fn read_deaths(
     link: &ReconnectingClient,
     since: Option<i64>,
     few: i64,
@@ -88,7 +88,7 @@ pub(crate) struct SegmentPositions {
     pub(crate) ready_current: i64,
 }
 
-pub(crate) async fn segments(link: &ReconnectingClient) -> Result<SegmentPositions, Error> {
+pub(crate) async fn read_segment_positions(link: &ReconnectingClient) -> Result<SegmentPositions, Error> {
     let rows = link
         .fetch(
             "cannot read the state of the segments",

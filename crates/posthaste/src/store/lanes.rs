@@ -4,7 +4,7 @@ use super::reconnecting::ReconnectingClient;
 use crate::error::Error;
 
 /// Returns all priorities of a queue that were ever used.
-pub(crate) async fn lanes(link: &ReconnectingClient, queue: &str) -> Result<Vec<i32>, Error> {
+pub(crate) async fn read_lanes(link: &ReconnectingClient, queue: &str) -> Result<Vec<i32>, Error> {
     let rows = link
         .fetch(
             "cannot read lanes",
@@ -18,7 +18,7 @@ pub(crate) async fn lanes(link: &ReconnectingClient, queue: &str) -> Result<Vec<
 }
 
 /// Returns priorities of a queue that are not known, mostly one.
-pub(crate) async fn discover(
+pub(crate) async fn discover_lanes(
     link: &ReconnectingClient,
     queue: &str,
     known: &[i32],

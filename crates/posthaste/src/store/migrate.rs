@@ -86,13 +86,13 @@ const READ_LEDGER: &str =
   FROM posthaste.migration";
 const HAS_STORE: &str =
     "SELECT (pg_catalog.to_regclass('posthaste.store') IS NOT NULL)::text AS answer";
-const SERVER: &str = "SELECT pg_catalog.current_setting('server_version_num') AS answer";
+const READ_SERVER_VERSION: &str = "SELECT pg_catalog.current_setting('server_version_num') AS answer";
 const RECORD_STEP: &str = "INSERT INTO posthaste.migration (name, checksum, version)
   VALUES ($1, $2, $3)
   ON CONFLICT (name) DO UPDATE SET (checksum, version, applied_at) =
     (excluded.checksum, excluded.version, excluded.applied_at)";
 
-pub(crate) const CANNOT: &str = "cannot migrate";
+pub(crate) const CANNOT_MIGRATE: &str = "cannot migrate";
 
 /// Time between two attempts of a step that was refused a lock, in which other transactions
 /// continue; and the time after which it fails.
@@ -126,7 +126,7 @@ fn is_locked_out(error: &Error) -> bool {
 
 async fn try_migrate(client: &mut Client, last: bool) -> Result<MigrationReport, Error> {
     let failed = match last {
-        false => CANNOT,
+        false => CANNOT_MIGRATE,
         true => "cannot migrate, for a minute now: open transactions use the queue's tables",
     };
     let tx = client
@@ -313,7 +313,7 @@ pub async fn check_schema(client: &Client) -> Result<(), Error> {
 /// Fails unless every step of this version was applied: a worker on another schema would misbehave.
 pub(crate) async fn require_current(client: &Client) -> Result<(), Error> {
     let mut executor = client;
-    let server = executor.texts(SERVER, &[]).await;
+    let server = executor.texts(READ_SERVER_VERSION, &[]).await;
     let server = server.map_err(Error::driver("cannot read the server's version"))?;
     if let Some(number) = server.first().and_then(|number| number.parse().ok()) {
         require_supported_server(number)?;

@@ -37,9 +37,9 @@ use reconnecting::ReconnectingClient;
 
 pub(crate) use acknowledge::{COMPLETE, close_batches, reschedule, settle};
 pub(crate) use claims::*;
-pub(crate) use counters::unworked;
+pub(crate) use counters::read_unworked_queues;
 pub(crate) use duties::*;
-pub(crate) use lanes::{discover, lanes};
+pub(crate) use lanes::{discover_lanes, read_lanes};
 
 /// The identity that an acknowledgement must present: the slot and batch of the claim, and its
 /// random token. Batch numbers may be reused after a crash of the server, tokens are not.
@@ -83,10 +83,10 @@ pub(crate) async fn register(
         )
         .await?;
     let refused = rows.first().map(|row| row.try_get(3)).transpose();
-    site::admitted(refused.map_err(Error::postgres(what))?.flatten())?;
+    site::fail_if_refused(refused.map_err(Error::postgres(what))?.flatten())?;
     let worker = first(&rows, what)?;
     let registered = rows[0].try_get(4).map_err(Error::postgres(what))?;
-    site.remember(worker, registered);
+    site.record_admission(worker, registered);
     let known = rows[0].try_get(1).and_then(|first| {
         let zero = rows[0].try_get(2)?;
         Ok(Epochs::new(first, zero))
@@ -96,7 +96,7 @@ pub(crate) async fn register(
 
 /// Records a heartbeat. Returns the store that received it, as returned by
 /// posthaste.session_identity(), or `None` if the worker was declared dead.
-pub(crate) async fn beat(
+pub(crate) async fn record_heartbeat(
     link: &ReconnectingClient,
     worker: i64,
     failing: Option<&str>,

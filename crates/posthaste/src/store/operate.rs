@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::job::JobId;
 
 /// Returns running jobs that are to be cancelled, whichever worker runs them.
-pub(crate) async fn cancelling(link: &ReconnectingClient) -> Result<Vec<JobId>, Error> {
+pub(crate) async fn read_jobs_to_cancel(link: &ReconnectingClient) -> Result<Vec<JobId>, Error> {
     let what = "cannot find cancelled jobs";
     let rows = link
         .fetch(what, "SELECT id FROM posthaste.cancelling", &[])

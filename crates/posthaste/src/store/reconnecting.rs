@@ -234,7 +234,7 @@ impl ReconnectingClient {
             .await
             .map_err(Error::unsent("cannot connect to Postgres"))
             .map_err(|error| error.at(|| server_location(&self.pool)))?;
-        self.site.enter(&client, false).await?;
+        self.site.require_admission(&client, false).await?;
         Ok(client)
     }
 }

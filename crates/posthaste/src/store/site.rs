@@ -32,21 +32,21 @@ impl Site {
     }
 
     /// Records that the store admitted this process as that worker, at that time.
-    pub(crate) fn remember(&self, worker: i64, registered: SystemTime) {
+    pub(crate) fn record_admission(&self, worker: i64, registered: SystemTime) {
         let mut admitted = self.admitted.lock().unwrap_or_else(PoisonError::into_inner);
         *admitted = Some((worker, registered));
     }
 
-    fn admitted(&self) -> (Option<i64>, Option<SystemTime>) {
+    fn last_admission(&self) -> (Option<i64>, Option<SystemTime>) {
         let admitted = self.admitted.lock().unwrap_or_else(PoisonError::into_inner);
         admitted.unzip()
     }
 
     /// Checks that work may continue in this database: on each new connection, before anything else
     /// is sent, and thoroughly when a worker starts.
-    pub(crate) async fn enter(&self, client: &Client, thorough: bool) -> Result<(), Error> {
+    pub(crate) async fn require_admission(&self, client: &Client, thorough: bool) -> Result<(), Error> {
         let refused = || Error::unsent("nothing can run here");
-        let (worker, registered) = self.admitted();
+        let (worker, registered) = self.last_admission();
         // One round trip, like each statement of the engine.
         let (begun, entered, committed) = futures_util::future::join3(
             client.batch_execute(BEGIN_WITHOUT_LOCK_TIMEOUT),
@@ -67,12 +67,12 @@ impl Site {
         let row = entered.map_err(refused())?;
         committed.map_err(refused())?;
         let why: Option<String> = row.try_get(0).map_err(refused())?;
-        admitted(why)
+        fail_if_refused(why)
     }
 }
 
 /// Fails if the store returned why another site works on it.
-pub(crate) fn admitted(refused: Option<String>) -> Result<(), Error> {
+pub(crate) fn fail_if_refused(refused: Option<String>) -> Result<(), Error> {
     match refused {
         Some(why) => Err(ErrorKind::OtherSite(why).into()),
         None => Ok(()),

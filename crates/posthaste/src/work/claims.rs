@@ -54,14 +54,14 @@ struct AskingGuard<'a>(&'a ClaimInbox);
 
 impl<'a> AskingGuard<'a> {
     fn new(inbox: &'a ClaimInbox) -> Self {
-        *inbox.asked() = LastAsk::Now;
+        *inbox.last_ask() = LastAsk::Now;
         Self(inbox)
     }
 }
 
 impl Drop for AskingGuard<'_> {
     fn drop(&mut self) {
-        *self.0.asked() = LastAsk::Last(Instant::now());
+        *self.0.last_ask() = LastAsk::Last(Instant::now());
     }
 }
 
@@ -245,7 +245,7 @@ impl ClaimInbox {
         (Arc::clone(&inbox), Claims(inbox))
     }
 
-    fn asked(&self) -> MutexGuard<'_, LastAsk> {
+    fn last_ask(&self) -> MutexGuard<'_, LastAsk> {
         self.asked.lock()
     }
 
@@ -356,7 +356,7 @@ impl Consumer for InboxIntake {
     }
 
     fn takes_quarantined(&self) -> bool {
-        let comes_back = match *self.0.asked() {
+        let comes_back = match *self.0.last_ask() {
             LastAsk::Never => false,
             LastAsk::Now => true,
             LastAsk::Last(at) => at.elapsed() < ASK_AGAIN_TIME,

@@ -163,7 +163,7 @@ impl Http {
     /// Reports to the worker's heartbeat whether the endpoint accepts jobs.
     fn report<S>(&self, context: &Context<S>) {
         let key = Arc::as_ptr(&self.gate) as usize;
-        context.failing_endpoints().note(key, self.gate.summary());
+        context.failing_endpoints().set_reason(key, self.gate.summary());
     }
 
     /// Returns the retry of a request that got no answer.
@@ -177,7 +177,7 @@ impl Http {
         }
         self.turns.found();
         if error.is_connect() {
-            pass.failed(&reason);
+            pass.record_failure(&reason);
             return RetryLater::without_attempt(RETRY_DELAY, reason);
         }
         // The request may have started, and the job may be the cause of the failure.
@@ -189,7 +189,7 @@ impl Http {
 fn decide_result(verdict: Verdict, asked: &Asked<'_>, pass: GatePass<'_>) -> HandlerResult {
     let Verdict::Endpoint { reason, .. } = verdict else {
         asked.taken();
-        pass.succeeded();
+        pass.record_success();
         return match verdict {
             Verdict::Refused { reason } => Ok(Outcome::Discard { reason }),
             Verdict::Later(later) => Err(later.into()),
@@ -201,7 +201,7 @@ fn decide_result(verdict: Verdict, asked: &Asked<'_>, pass: GatePass<'_>) -> Han
         Blame::Endpoint { again } => {
             // A single failure among successes may be caused by the job.
             if again || pass.is_trial() {
-                pass.failed(&reason);
+                pass.record_failure(&reason);
             }
             Err(RetryLater::without_attempt(RETRY_DELAY, reason).into())
         }

@@ -62,7 +62,7 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
         let pool = self.database.pool(1)?;
         let site = Arc::new(Site::new(self.config.site.as_deref(), &pool));
         let mut periodic = self.periodic;
-        match site.enter(&client, true).await {
+        match site.require_admission(&client, true).await {
             // The worker waits until its site is admitted.
             Err(error) if error.is_other_site() => {}
             entered => {
@@ -87,7 +87,7 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
         let queues: Vec<_> = worked.chain(self.consumed).map(Arc::new).collect();
         let owed = Arc::<OldestUnanswered>::default();
         // The first answer is pending from now on.
-        owed.asked();
+        owed.record_request();
         let admission = Arc::<Admission>::default();
         let start = Start {
             pool,
@@ -193,8 +193,8 @@ impl WorkerHandle {
     /// # }
     /// ```
     pub fn unanswered_for(&self) -> Duration {
-        let claims = self.queues.iter().map(|queue| queue.owed.waited());
-        claims.chain([self.owed.waited()]).max().unwrap_or_default()
+        let claims = self.queues.iter().map(|queue| queue.owed.waiting_time());
+        claims.chain([self.owed.waiting_time()]).max().unwrap_or_default()
     }
 
     /// Returns why the worker waits if another [site](crate::Config::site) works on its store,

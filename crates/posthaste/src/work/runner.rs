@@ -91,7 +91,7 @@ impl Runner {
     /// Splits off the jobs beyond the number that a test requested.
     fn split_off_untried(&self, claim: Vec<Delivery>) -> (Vec<Delivery>, Vec<Delivery>) {
         match &self.probe {
-            Some(probe) => claim.into_iter().partition(|_| probe.takes()),
+            Some(probe) => claim.into_iter().partition(|_| probe.take_one()),
             None => (claim, Vec::new()),
         }
     }
@@ -293,7 +293,7 @@ impl Consumer for Arc<Runner> {
         let free = self
             .probe
             .as_ref()
-            .map_or(free, |probe| free.min(probe.left()));
+            .map_or(free, |probe| free.min(probe.remaining()));
         // A line that is still long is not refilled job by job, unless its jobs wait for each
         // other.
         if waiting == 0 || free >= target / 2 || self.limited.is_some() {

@@ -36,12 +36,12 @@ impl TestProbe {
     }
 
     /// Returns the number of jobs that may still be taken.
-    pub(crate) fn left(&self) -> usize {
+    pub(crate) fn remaining(&self) -> usize {
         self.left.load(Ordering::SeqCst)
     }
 
     /// Takes one of the remaining jobs; returns whether there was one.
-    pub(crate) fn takes(&self) -> bool {
+    pub(crate) fn take_one(&self) -> bool {
         let one_less = |left: usize| left.checked_sub(1);
         let order = Ordering::SeqCst;
         self.left.fetch_update(order, order, one_less).is_ok()

@@ -77,7 +77,7 @@ pub(super) async fn copy(
                 bail!("no copy of {table} is in progress");
             }
         } else {
-            let capture = arguments.config.one(name)?;
+            let capture = arguments.config.capture(name)?;
             let database = database.address().database();
             let begun = capture
                 .copy(&database, table, arguments.filter.as_deref())

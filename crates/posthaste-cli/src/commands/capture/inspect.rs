@@ -148,7 +148,7 @@ pub(super) async fn preview(
     database: &Database,
     terminal: &Terminal,
 ) -> anyhow::Result<()> {
-    let capture = arguments.config.one(&arguments.capture)?;
+    let capture = arguments.config.capture(&arguments.capture)?;
     let address = database.address().database();
     let events = capture.preview(&address, arguments.limit).await;
     let events = events.map_err(|error| anyhow!("capture {}: {error}", capture.name))?;

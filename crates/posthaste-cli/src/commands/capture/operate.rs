@@ -180,7 +180,7 @@ pub(super) async fn begin(
     database: &Database,
     terminal: &Terminal,
 ) -> anyhow::Result<()> {
-    let capture = arguments.config.one(&arguments.capture)?;
+    let capture = arguments.config.capture(&arguments.capture)?;
     let database = database.address().database();
     let begun = async {
         let begun = capture.begin(&database).await?;
@@ -200,7 +200,7 @@ pub(super) async fn skip(
     database: &Database,
     terminal: &Terminal,
 ) -> anyhow::Result<()> {
-    let capture = arguments.config.one(&arguments.capture)?;
+    let capture = arguments.config.capture(&arguments.capture)?;
     let (name, at) = (&capture.name, arguments.at);
     let skipped = capture.skip(&database.address().database(), at).await;
     skipped.map_err(|error| anyhow!("capture {name}: {error}"))?;
@@ -213,7 +213,7 @@ pub(super) async fn remove(
     database: &Database,
     terminal: &Terminal,
 ) -> anyhow::Result<()> {
-    let capture = arguments.config.one(&arguments.capture)?;
+    let capture = arguments.config.capture(&arguments.capture)?;
     let name = &capture.name;
     let removed = capture.remove(&database.address().database()).await;
     removed.map_err(|error| anyhow!("capture {name}: {error}"))?;

@@ -72,7 +72,7 @@ pub(super) async fn run(
     };
     let mut started = captures::start(captures, database.address(), until)?;
     for one in started.iter().filter(|_| !arguments.once) {
-        one.tell(terminal)?;
+        one.print_started(terminal)?;
     }
     let ended = {
         // With a single capture, its problem becomes the error of the command.

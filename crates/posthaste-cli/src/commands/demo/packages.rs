@@ -106,9 +106,9 @@ impl Packages {
             return Ok(None);
         };
         let (kills, removed) = load.run_with_kills(&client, database, patience, terminal).await?;
-        let proof = Proof::make(&client, &load.table, address, SEARCH_QUERY).await?;
+        let proof = Proof::compute(&client, &load.table, address, SEARCH_QUERY).await?;
         let captured = match load.captured {
-            Some(captured) => Some(captured.end(address).await?),
+            Some(captured) => Some(captured.fold_and_remove(address).await?),
             None => None,
         };
         let (_, changed, deleted) = load_progress(&client, load.run).await?;
@@ -279,7 +279,7 @@ impl Load {
                     break;
                 }
                 if let Some(status) = child.try_wait()? {
-                    self.ended(status)?;
+                    self.check_child_exit(status)?;
                     break;
                 }
                 tokio::time::sleep(POLL_INTERVAL).await;
@@ -293,7 +293,7 @@ impl Load {
             removed = proof::remove_some(client, self.run, kills).await?;
         }
         let status = self.spawn(database, patience)?.wait().await?;
-        self.ended(status)?;
+        self.check_child_exit(status)?;
         Ok((kills, removed))
     }
 
@@ -317,7 +317,7 @@ impl Load {
         command.spawn().context("cannot start the loading process")
     }
 
-    fn ended(&self, status: std::process::ExitStatus) -> anyhow::Result<()> {
+    fn check_child_exit(&self, status: std::process::ExitStatus) -> anyhow::Result<()> {
         if status.success() {
             return Ok(());
         }

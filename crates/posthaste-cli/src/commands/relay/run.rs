@@ -82,7 +82,7 @@ pub(super) async fn run(
         .await
         .context("the relay did not start")?;
     for one in &relays {
-        one.tell(terminal)?;
+        one.print_started(terminal)?;
     }
     if !arguments.once {
         warn_about_misrouted(&client, &relays, terminal).await?;

@@ -78,7 +78,7 @@ pub(super) async fn run(
         .await
         .context("the sync did not start")?;
     for one in &syncs {
-        one.tell(terminal)?;
+        one.print_started(terminal)?;
     }
     terminal.report_event("working", "Ctrl-C stops", &worker.queues_json())?;
     let empty = async {

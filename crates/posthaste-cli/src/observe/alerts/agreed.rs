@@ -80,7 +80,7 @@ fn firing(readings: &[Reading]) -> Vec<Finding> {
     let mut firing = Vec::new();
     for (n, reading) in readings.iter().enumerate() {
         let (at, mut snapshot) = (n as f64 * 60.0, snapshot(*reading));
-        history.add(at, scope.completed(&snapshot), LASTING);
+        history.add(at, scope.completed_totals(&snapshot), LASTING);
         snapshot.rates = history.rates(LASTING);
         firing = alerts.update(at, findings(&snapshot, &thresholds));
     }

@@ -53,7 +53,7 @@ impl Pauses {
 
     /// Records a turn for which claims were paused this long, and returns how long claims continue
     /// now.
-    pub(crate) fn rest(&mut self, turn: TurnResult, paused: Duration) -> Duration {
+    pub(crate) fn record_turn(&mut self, turn: TurnResult, paused: Duration) -> Duration {
         match turn {
             TurnResult::None => {
                 let longer = self.wait.saturating_mul(2);
@@ -89,7 +89,7 @@ mod tests {
             let alone = run <= wait;
             paused += wait.min(run);
             let turn = if alone { TurnResult::Had } else { TurnResult::None };
-            open += patience.rest(turn, wait.min(run));
+            open += patience.record_turn(turn, wait.min(run));
             if alone {
                 return (wait, paused.as_secs_f64() / (paused + open).as_secs_f64());
             }
@@ -118,7 +118,7 @@ mod tests {
         let mut waits = Vec::new();
         for _ in 0..5 {
             waits.push(patience.wait().as_secs());
-            patience.rest(TurnResult::None, patience.wait());
+            patience.record_turn(TurnResult::None, patience.wait());
         }
         assert_eq!(waits, [10, 20, 40, 50, 50]);
         patience.none_found();
@@ -128,17 +128,17 @@ mod tests {
     #[test]
     fn a_turn_keeps_its_wait() {
         let mut patience = Pauses::new(None);
-        patience.rest(TurnResult::None, FIRST_WAIT);
-        let rest = patience.rest(TurnResult::Had, Duration::from_secs(15));
+        patience.record_turn(TurnResult::None, FIRST_WAIT);
+        let rest = patience.record_turn(TurnResult::Had, Duration::from_secs(15));
         assert_eq!(rest, Duration::from_secs(15));
         assert_eq!(patience.wait(), FIRST_WAIT * 2);
-        assert_eq!(patience.rest(TurnResult::Had, Duration::ZERO), MIN_REST);
+        assert_eq!(patience.record_turn(TurnResult::Had, Duration::ZERO), MIN_REST);
     }
     #[test]
     fn jobs_released_in_each_turn_make_turns_rarer() {
         let mut patience = Pauses::new(None);
-        let rests = (0..9).map(|_| patience.rest(TurnResult::Repeated, Duration::ZERO).as_secs());
+        let rests = (0..9).map(|_| patience.record_turn(TurnResult::Repeated, Duration::ZERO).as_secs());
         assert_eq!(rests.collect::<Vec<_>>(), [1, 2, 4, 8, 16, 32, 60, 60, 60]);
-        assert_eq!(patience.rest(TurnResult::Had, Duration::ZERO), MIN_REST);
+        assert_eq!(patience.record_turn(TurnResult::Had, Duration::ZERO), MIN_REST);
     }
 }

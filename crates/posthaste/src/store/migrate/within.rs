@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use serde::Deserialize;
 
-use super::{CANNOT, MissingParts, LEDGER_DDL, MIGRATION_LOCK, MigrationReport, RECORD_STEP, PIN_SEARCH_PATH, READ_TRANSACTION_STATE, RESTORED, VERSION};
+use super::{CANNOT_MIGRATE, MissingParts, LEDGER_DDL, MIGRATION_LOCK, MigrationReport, RECORD_STEP, PIN_SEARCH_PATH, READ_TRANSACTION_STATE, RESTORED, VERSION};
 use super::{read_ledger, refuse_without_rows, require_supported_server};
 use crate::error::Error;
 use crate::error::driver::DriverError;
@@ -114,5 +114,5 @@ async fn run_text<E: Executor>(
 
 pub(super) fn unreadable_answer(error: serde_json::Error) -> Error {
     let text = format!("the answer cannot be read: {error}");
-    Error::driver(CANNOT)(DriverError::refused(text, None).because(error))
+    Error::driver(CANNOT_MIGRATE)(DriverError::refused(text, None).because(error))
 }

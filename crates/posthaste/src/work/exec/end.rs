@@ -38,7 +38,7 @@ pub(super) fn decide_outcome(end: CommandEnd, output: &OutputTail) -> Result<Out
     let how = match end {
         CommandEnd::Exited(0) => return Ok(Outcome::Done),
         CommandEnd::Exited(DISCARD_EXIT_CODE) => {
-            let reason = output.after(&format!(
+            let reason = output.append_to(&format!(
                 "the command discarded the job (exit code {DISCARD_EXIT_CODE})"
             ));
             return Ok(Outcome::Discard { reason });
@@ -48,7 +48,7 @@ pub(super) fn decide_outcome(end: CommandEnd, output: &OutputTail) -> Result<Out
         CommandEnd::Killed(signal) => format!("the command was killed by signal {signal}"),
         CommandEnd::OverTime(limit) => format!("the command ran longer than {} s", limit.as_secs_f32()),
     };
-    Err(RetryLater::by_backoff(output.after(&how)))
+    Err(RetryLater::by_backoff(output.append_to(&how)))
 }
 
 /// The end of a command's output.
@@ -63,7 +63,7 @@ impl OutputTail {
         }
     }
 
-    fn after(&self, how: &str) -> String {
+    fn append_to(&self, how: &str) -> String {
         let text = String::from_utf8_lossy(&self.0);
         let text = text.trim();
         let skipped = text.chars().count().saturating_sub(MAX_QUOTED_CHARS);
@@ -118,7 +118,7 @@ mod tests {
             tail.push("äöü".as_bytes());
         }
         tail.push(b"the cause\n");
-        let text = tail.after("failed");
+        let text = tail.append_to("failed");
         assert!(text.ends_with("the cause"), "{text}");
         assert!(text.starts_with("failed: …"), "{text}");
         assert!(text.chars().count() < 2000 && tail.0.len() <= MAX_HELD_BYTES);

@@ -106,7 +106,7 @@ impl GatePass<'_> {
     }
 
     /// Records that the endpoint accepts jobs.
-    pub(super) fn succeeded(self) {
+    pub(super) fn record_success(self) {
         let mut state = self.gate.state();
         if !state.breaker.succeeded() {
             return;
@@ -120,7 +120,7 @@ impl GatePass<'_> {
     }
 
     /// Records that the endpoint accepts no jobs.
-    pub(super) fn failed(self, reason: &str) {
+    pub(super) fn record_failure(self, reason: &str) {
         let now = Instant::now();
         let mut state = self.gate.state();
         state.breaker.failed(now, fastrand::f64());

@@ -95,7 +95,7 @@ impl Captured {
     }
 
     /// Folds the lines and removes the capture: a slot without a reader retains the log.
-    pub(super) async fn end(self, address: &Address) -> anyhow::Result<Report> {
+    pub(super) async fn fold_and_remove(self, address: &Address) -> anyhow::Result<Report> {
         self.capture.remove(&address.database()).await?;
         let place = || self.file.display().to_string();
         let lines = BufReader::new(File::open(&self.file).with_context(place)?);

@@ -36,7 +36,7 @@ pub(super) fn write_apt_packages(to: &Path) -> anyhow::Result<Option<u64>> {
     };
     let output = asked.stdout.take().context("apt-cache has no output")?;
     let mut output = BufReader::new(output);
-    let mut lines = LineFileWriter::to(to)?;
+    let mut lines = LineFileWriter::create(to)?;
     let (mut line, mut stanza) = (Vec::new(), String::new());
     loop {
         line.clear();
@@ -47,7 +47,7 @@ pub(super) fn write_apt_packages(to: &Path) -> anyhow::Result<Option<u64>> {
             continue;
         }
         if let Some(package) = parse_package(&stanza) {
-            lines.add(&package)?;
+            lines.write_package(&package)?;
         }
         stanza.clear();
         if is_end {
@@ -58,7 +58,7 @@ pub(super) fn write_apt_packages(to: &Path) -> anyhow::Result<Option<u64>> {
         bail!("apt-cache dumpavail failed");
     }
     lines
-        .end()
+        .finish()
         .map(|lines| Some(lines).filter(|lines| *lines > 0))
 }
 
@@ -67,7 +67,7 @@ pub(super) fn copy_package_lines(file: &Path, to: &Path) -> anyhow::Result<u64> 
     let place = file.display();
     let text = File::open(file)
         .map_err(|error| anyhow::anyhow!("cannot read {place}: {}", failure::io_error_text(&error)))?;
-    let mut lines = LineFileWriter::to(to)?;
+    let mut lines = LineFileWriter::create(to)?;
     for (n, line) in BufReader::new(text).lines().enumerate() {
         let line = line.with_context(|| place.to_string())?;
         if line.trim().is_empty() {
@@ -81,9 +81,9 @@ pub(super) fn copy_package_lines(file: &Path, to: &Path) -> anyhow::Result<u64> 
                 n + 1
             )
         })?;
-        lines.add(&package)?;
+        lines.write_package(&package)?;
     }
-    lines.end()
+    lines.finish()
 }
 
 /// A file of JSON lines that replaces the old one as a whole.
@@ -94,7 +94,7 @@ struct LineFileWriter<'a> {
 }
 
 impl<'a> LineFileWriter<'a> {
-    fn to(to: &'a Path) -> anyhow::Result<Self> {
+    fn create(to: &'a Path) -> anyhow::Result<Self> {
         let draft = to.with_extension("new");
         let file = File::create(&draft);
         let file = file.with_context(|| format!("cannot write {}", draft.display()))?;
@@ -105,14 +105,14 @@ impl<'a> LineFileWriter<'a> {
         })
     }
 
-    fn add(&mut self, package: &Package) -> anyhow::Result<()> {
+    fn write_package(&mut self, package: &Package) -> anyhow::Result<()> {
         serde_json::to_writer(&mut self.file, package)?;
         self.file.write_all(b"\n")?;
         self.lines += 1;
         Ok(())
     }
 
-    fn end(mut self) -> anyhow::Result<u64> {
+    fn finish(mut self) -> anyhow::Result<u64> {
         self.file.flush()?;
         std::fs::rename(self.to.with_extension("new"), self.to)?;
         Ok(self.lines)

@@ -41,7 +41,7 @@ pub(super) struct Proof {
 }
 
 impl Proof {
-    pub(super) async fn make(
+    pub(super) async fn compute(
         client: &Client,
         table: &Synced,
         address: &Address,
