@@ -27,7 +27,11 @@ impl Address {
     }
 
     /// Returns the address of the private server on the loopback interface, which has no TLS.
-    pub(crate) fn private_server(port: u16, database: &str, password: &str) -> anyhow::Result<Self> {
+    pub(crate) fn private_server(
+        port: u16,
+        database: &str,
+        password: &str,
+    ) -> anyhow::Result<Self> {
         let place = format!("127.0.0.1:{port}/{database}");
         let url = format!("postgres://posthaste:{password}@{place}?sslmode=disable");
         Self::parse_as(&url, true)
@@ -68,7 +72,8 @@ impl Address {
     /// Like [`Address::connect`], but returns the SQLSTATE of a refusal, if there is one.
     pub(crate) async fn try_connect(&self) -> Result<Client, Option<SqlState>> {
         let connected = self.database.client().await;
-        connected.map_err(|error| refused_connection(&error).and_then(|refusal| refusal.code().cloned()))
+        connected
+            .map_err(|error| refused_connection(&error).and_then(|refusal| refusal.code().cloned()))
     }
 
     /// Makes a pool of at most `size` connections. It connects when a connection is first needed.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 
 use crate::connect::Address;
-use crate::local_postgres::{IfAbsent, FOLDER_NAME, LocalPostgres, QuickStop};
+use crate::local_postgres::{FOLDER_NAME, IfAbsent, LocalPostgres, QuickStop};
 
 /// Options for the database of a command.
 #[derive(clap::Args)]

@@ -17,7 +17,9 @@ pub(crate) struct CommandExit {
 
 /// Returns the exit code of an error: 1, unless the command chose another.
 pub(crate) fn exit_code(error: &anyhow::Error) -> u8 {
-    error.downcast_ref::<CommandExit>().map_or(1, |ended| ended.code)
+    error
+        .downcast_ref::<CommandExit>()
+        .map_or(1, |ended| ended.code)
 }
 
 /// The minimum length of a concealed password in bytes: hiding every `a` would make a message
@@ -152,9 +154,11 @@ fn cause_text(cause: &(dyn std::error::Error + 'static)) -> String {
 /// Whether the error is a missing part of the posthaste schema: the whole schema, or a part that an
 /// older version lacks.
 pub(crate) fn lacks_schema(error: &anyhow::Error) -> bool {
-    error
-        .chain()
-        .any(|cause| cause.downcast_ref::<DbError>().is_some_and(is_missing_object))
+    error.chain().any(|cause| {
+        cause
+            .downcast_ref::<DbError>()
+            .is_some_and(is_missing_object)
+    })
 }
 
 fn is_missing_object(refusal: &DbError) -> bool {
@@ -226,6 +230,9 @@ mod tests {
         let error = anyhow::anyhow!("the disk\nis full")
             .context("cannot write x: the disk is full")
             .context("stopped");
-        assert_eq!(error_line(&error), "stopped: cannot write x: the disk is full");
+        assert_eq!(
+            error_line(&error),
+            "stopped: cannot write x: the disk is full"
+        );
     }
 }

@@ -88,7 +88,11 @@ fn read_text(file: &Path) -> anyhow::Result<Option<String>> {
     match std::fs::read_to_string(file) {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(anyhow!("{}: {}", file.display(), failure::io_error_text(&error))),
+        Err(error) => Err(anyhow!(
+            "{}: {}",
+            file.display(),
+            failure::io_error_text(&error)
+        )),
     }
 }
 
@@ -128,7 +132,13 @@ fn parse_toml(text: &str) -> anyhow::Result<Map<String, Value>> {
 pub(crate) fn parse_sections(text: &str, wanted: NeededSections<'_>) -> anyhow::Result<File> {
     let mut file = parse_toml(text)?;
     // Sections that single commands read.
-    for other in [TWO_PHASE_SECTION, CONSOLE_SECTION, TXWATCH_SECTION, OBSERVE_SECTION, SITE_SECTION] {
+    for other in [
+        TWO_PHASE_SECTION,
+        CONSOLE_SECTION,
+        TXWATCH_SECTION,
+        OBSERVE_SECTION,
+        SITE_SECTION,
+    ] {
         file.remove(other);
     }
     let routes = take_sections(&mut file, "route")?;
@@ -144,8 +154,16 @@ pub(crate) fn parse_sections(text: &str, wanted: NeededSections<'_>) -> anyhow::
     let mut read = File::default();
     require_routes(&routes, wanted)?;
     let described = routes.clone();
-    for (name, mut settings) in routes.into_iter().filter(|(name, _)| wanted.needs_route(name)) {
-        fill_in_variables("route", &name, &mut settings, &ROUTE_SETTINGS_WITH_VARIABLES)?;
+    for (name, mut settings) in routes
+        .into_iter()
+        .filter(|(name, _)| wanted.needs_route(name))
+    {
+        fill_in_variables(
+            "route",
+            &name,
+            &mut settings,
+            &ROUTE_SETTINGS_WITH_VARIABLES,
+        )?;
         read.routes.push(Route::read(&name, &settings)?);
     }
     for (name, mut settings) in synced.into_iter().filter(|_| wanted.needs_tables()) {
@@ -209,7 +227,10 @@ fn require_routes(routes: &[(String, Settings)], wanted: NeededSections<'_>) -> 
 pub(crate) type Settings = BTreeMap<String, Value>;
 
 /// Removes the sections `[kind.<name>]` from the file and returns them.
-fn take_sections(file: &mut Map<String, Value>, kind: &str) -> anyhow::Result<Vec<(String, Settings)>> {
+fn take_sections(
+    file: &mut Map<String, Value>,
+    kind: &str,
+) -> anyhow::Result<Vec<(String, Settings)>> {
     let all = match file.remove(kind) {
         None => return Ok(Vec::new()),
         Some(Value::Object(all)) => all,
@@ -224,7 +245,12 @@ fn take_sections(file: &mut Map<String, Value>, kind: &str) -> anyhow::Result<Ve
 }
 
 /// Replaces `${NAME}` in these settings, and conceals their secrets in all output.
-fn fill_in_variables(kind: &str, name: &str, settings: &mut Settings, which: &[&str]) -> anyhow::Result<()> {
+fn fill_in_variables(
+    kind: &str,
+    name: &str,
+    settings: &mut Settings,
+    which: &[&str],
+) -> anyhow::Result<()> {
     for setting in which {
         if let Some(value) = settings.get_mut(*setting) {
             fill_in_value(value).with_context(|| format!("{kind} {name}: {setting}"))?;

@@ -81,7 +81,11 @@ impl HandlerOptions {
             "{who} needs a handler. Give --exec NAME=COMMAND, which runs a command for each job of \
              this name, or --http NAME=URL, which posts each job there; '*' matches every name."
         );
-        Err(CommandExit { code: USAGE_EXIT_CODE, line }.into())
+        Err(CommandExit {
+            code: USAGE_EXIT_CODE,
+            line,
+        }
+        .into())
     }
 
     /// Returns the handler of this job name as typed: an exact name has precedence over a pattern,
@@ -127,7 +131,8 @@ impl HandlerOptions {
         });
         let secrets = self.secrets()?;
         let addresses = self.addresses.iter().map(|(pattern, url)| {
-            let http = Http::new(http_client(), url).with_context(|| format!("--http {pattern}"))?;
+            let http =
+                Http::new(http_client(), url).with_context(|| format!("--http {pattern}"))?;
             let http = http.time_limit(limit).secrets(secrets.iter().cloned());
             Ok((pattern.clone(), http))
         });
@@ -157,8 +162,9 @@ impl HandlerOptions {
         }
         let (text, place) = match &self.secret_file {
             Some(file) => {
-                let text = fs::read_to_string(file)
-                    .map_err(|error| anyhow!("{}: {}", file.display(), failure::io_error_text(&error)))?;
+                let text = fs::read_to_string(file).map_err(|error| {
+                    anyhow!("{}: {}", file.display(), failure::io_error_text(&error))
+                })?;
                 (text, file.display().to_string())
             }
             None => match std::env::var(SECRET_VARIABLE) {
@@ -258,9 +264,15 @@ mod tests {
     #[test]
     fn handler_options_are_a_name_or_prefix_and_a_target() {
         let pair = |name: &str, target: &str| Ok((name.to_owned(), target.to_owned()));
-        assert_eq!(parse_assignment("mail=./send -v"), pair("mail", "./send -v"));
+        assert_eq!(
+            parse_assignment("mail=./send -v"),
+            pair("mail", "./send -v")
+        );
         assert_eq!(parse_assignment("mail.*=/bin/x"), pair("mail.*", "/bin/x"));
-        assert_eq!(parse_assignment("*=http://h/?a=b"), pair("*", "http://h/?a=b"));
+        assert_eq!(
+            parse_assignment("*=http://h/?a=b"),
+            pair("*", "http://h/?a=b")
+        );
         for wrong in ["", "mail", "mail=", "=x", "m*l=x", "mail**=x"] {
             assert!(parse_assignment(wrong).is_err(), "{wrong}");
         }

@@ -145,7 +145,8 @@ impl LocalPostgres {
         // Two checks, because the file may be in the middle of a write.
         let mut missed = 0;
         while missed < 2 {
-            let runs = postmaster::read_pid_file(&data) == PostmasterState::Running(self.server.clone());
+            let runs =
+                postmaster::read_pid_file(&data) == PostmasterState::Running(self.server.clone());
             missed = if runs { 0 } else { missed + 1 };
             tokio::time::sleep(WATCH_INTERVAL).await;
         }
@@ -182,7 +183,8 @@ impl LocalPostgres {
             if let Some(child) = &mut self.child {
                 let _ = child.wait().await;
             }
-            while postmaster::read_pid_file(&data) == PostmasterState::Running(self.server.clone()) {
+            while postmaster::read_pid_file(&data) == PostmasterState::Running(self.server.clone())
+            {
                 tokio::time::sleep(POLL_INTERVAL).await;
             }
         };

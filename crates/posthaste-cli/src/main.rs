@@ -50,7 +50,7 @@ use commands::{
     adopt, alerts, capture, completions, console, demo, doctor, exporter, health, init, jobs,
     manual, migrate, queues, rebase, relay, status, sync, top, two_phase, txwatch, up, work,
 };
-use database::{DatabaseOptions, Database};
+use database::{Database, DatabaseOptions};
 use examples::with_examples;
 use local_postgres::IfAbsent;
 use log_line::Format;
@@ -199,7 +199,8 @@ fn main() -> ExitCode {
         return print_failure(failure::USAGE_EXIT_CODE, &error.to_string());
     }
     let outcome = runtime.block_on(run(&arguments, &terminal));
-    let outcome = outcome.and_then(|()| terminal.print_event_line("stopped", &serde_json::json!({})));
+    let outcome =
+        outcome.and_then(|()| terminal.print_event_line("stopped", &serde_json::json!({})));
     if let Some(otlp) = otlp {
         otlp.flush();
     }

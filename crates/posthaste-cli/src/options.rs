@@ -72,13 +72,23 @@ mod tests {
             ("30d", 2_592_000),
             ("7 days", 604_800),
         ] {
-            assert_eq!(parse_duration(text), Ok(Duration::from_secs(seconds)), "{text}");
+            assert_eq!(
+                parse_duration(text),
+                Ok(Duration::from_secs(seconds)),
+                "{text}"
+            );
         }
         for wrong in ["", "long", "-5", "-5m", "1.5", "5 parsecs", "1500ms", "2mo"] {
             assert!(parse_duration(wrong).is_err(), "{wrong}");
         }
-        assert_eq!(parse_duration_between(2, 60)("1m"), Ok(Duration::from_secs(60)));
-        assert!(parse_duration_between(2, 60)("1").is_err() && parse_duration_between(2, 60)("2m").is_err());
+        assert_eq!(
+            parse_duration_between(2, 60)("1m"),
+            Ok(Duration::from_secs(60))
+        );
+        assert!(
+            parse_duration_between(2, 60)("1").is_err()
+                && parse_duration_between(2, 60)("2m").is_err()
+        );
     }
 
     #[test]

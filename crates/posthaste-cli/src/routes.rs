@@ -69,7 +69,10 @@ pub(crate) fn read(file: &Path, named: &[String]) -> anyhow::Result<Vec<Route>> 
 /// Starts a relay for each route concurrently: a destination that does not answer delays only its
 /// route. Rows that jobs refer to are read from the same database. A misconfigured destination does
 /// not stop the other routes.
-pub(crate) async fn start(routes: Vec<Route>, address: &Address) -> anyhow::Result<Vec<StartedRoute>> {
+pub(crate) async fn start(
+    routes: Vec<Route>,
+    address: &Address,
+) -> anyhow::Result<Vec<StartedRoute>> {
     let pool = address.pool(MAX_CONNECTIONS)?;
     let started = routes.into_iter().map(|route| start_one(route, &pool));
     try_join_all(started).await

@@ -107,8 +107,8 @@ impl<'a> TypedCommands<'a> {
     /// Returns the commands of the same or the next level that have this option.
     fn with(&self, option: &str) -> Vec<String> {
         let words = self.words();
-        if let Some((.., instead)) =
-            (COMMANDS_FOR_OPTIONS.iter()).find(|(of, what, _)| (*of, *what) == (words.as_str(), option))
+        if let Some((.., instead)) = (COMMANDS_FOR_OPTIONS.iter())
+            .find(|(of, what, _)| (*of, *what) == (words.as_str(), option))
         {
             return vec![(*instead).to_owned()];
         }

@@ -76,7 +76,10 @@ impl SyncFile {
                 chosen.pop().context("this table is not synced")
             }
             None if tables.len() > 1 => {
-                bail!("several tables are synced; name one: {}", table_names(&tables))
+                bail!(
+                    "several tables are synced; name one: {}",
+                    table_names(&tables)
+                )
             }
             None => tables
                 .into_iter()
@@ -141,7 +144,11 @@ pub(crate) fn open_source(table: &Synced, address: &Address) -> anyhow::Result<A
 }
 
 /// Opens the source and the index of a table.
-pub(crate) fn open_source_and_index(table: &Synced, address: &Address, access: Access) -> anyhow::Result<SourceAndIndex> {
+pub(crate) fn open_source_and_index(
+    table: &Synced,
+    address: &Address,
+    access: Access,
+) -> anyhow::Result<SourceAndIndex> {
     let pool = address.pool(MAX_CONNECTIONS)?;
     let other = match table.index_database() {
         Some(url) => {
@@ -172,7 +179,8 @@ pub(crate) async fn start(
     let mut started = Vec::with_capacity(tables.len());
     for table in tables {
         require_installed(&client, &table).await?;
-        let SourceAndIndex { source, index } = open_source_and_index(&table, address, Access::Write)?;
+        let SourceAndIndex { source, index } =
+            open_source_and_index(&table, address, Access::Write)?;
         let made = source.check().await;
         made.with_context(|| format!("sync {}", table.name()))?;
         // Before clients wait for these documents. An index that cannot be read now is filled by

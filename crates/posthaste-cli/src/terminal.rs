@@ -132,7 +132,11 @@ impl Terminal {
     pub(crate) fn refuse_json(&self, why: &str) -> anyhow::Result<()> {
         let line = format!("{why}: omit --json.");
         match self.json {
-            true => Err(CommandExit { code: USAGE_EXIT_CODE, line }.into()),
+            true => Err(CommandExit {
+                code: USAGE_EXIT_CODE,
+                line,
+            }
+            .into()),
             false => Ok(()),
         }
     }
@@ -155,7 +159,11 @@ impl Terminal {
     }
 
     /// Prints an event as a line of JSON, for a long-running command with `--json` only.
-    pub(crate) fn print_event_line(&self, event: &str, more: &impl Serialize) -> anyhow::Result<()> {
+    pub(crate) fn print_event_line(
+        &self,
+        event: &str,
+        more: &impl Serialize,
+    ) -> anyhow::Result<()> {
         match self.json && self.is_long_running {
             true => self.print_json(&JsonEventLine { event, more }),
             false => Ok(()),
@@ -176,7 +184,11 @@ impl Terminal {
     }
 
     /// Prints a result: either `text` or, with `--json`, `value`.
-    pub(crate) fn print_result(&self, text: impl Display, value: &impl Serialize) -> anyhow::Result<()> {
+    pub(crate) fn print_result(
+        &self,
+        text: impl Display,
+        value: &impl Serialize,
+    ) -> anyhow::Result<()> {
         let line = if self.json {
             escape_json(&serde_json::to_string(value)?)
         } else {

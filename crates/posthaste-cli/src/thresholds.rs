@@ -15,7 +15,8 @@ pub(crate) fn read() -> anyhow::Result<Thresholds> {
 /// Reads the thresholds of this file.
 pub(crate) fn read_file(file: &Path) -> anyhow::Result<Thresholds> {
     let table = file::read_section(file, OBSERVE_SECTION)?.unwrap_or_default();
-    let thresholds = Thresholds::from_table(table).map_err(|why| anyhow!("{OBSERVE_SECTION}: {why}"));
+    let thresholds =
+        Thresholds::from_table(table).map_err(|why| anyhow!("{OBSERVE_SECTION}: {why}"));
     thresholds.with_context(|| file.display().to_string())
 }
 

@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use deadpool_postgres::Client;
 use posthaste_observe::transactions::{
-    self, Action, Decision, LongTransaction, Outcome, StepHistory, Policy, ObservedHolder, Step, plan_steps,
+    self, Action, Decision, LongTransaction, ObservedHolder, Outcome, Policy, Step, StepHistory,
+    plan_steps,
 };
 use serde::Serialize;
 
@@ -53,7 +54,8 @@ impl Supervisor {
         for (at, url) in policy.followers.iter().enumerate() {
             let number = at + 1;
             let address = Address::parse(url);
-            let address = address.with_context(|| format!("{TXWATCH_SECTION}: follower {number}"))?;
+            let address =
+                address.with_context(|| format!("{TXWATCH_SECTION}: follower {number}"))?;
             let name = format!("follower {number} ({})", address.host_and_port());
             servers.push(Server::new(name, address));
         }
@@ -154,7 +156,8 @@ impl Supervisor {
             if decision.step == Step::Terminate && outcome == Outcome::Done {
                 self.past.record_termination(now);
             }
-            pass.actions.push(transactions::describe_action(&decision, &outcome));
+            pass.actions
+                .push(transactions::describe_action(&decision, &outcome));
         }
     }
 

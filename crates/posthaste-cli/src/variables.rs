@@ -200,7 +200,8 @@ mod tests {
 
     #[test]
     fn url_secrets_are_concealed_plain_and_encoded() {
-        let of = |setting: &str| fill_variables(setting, |_| Some("a/b".to_owned())).expect("filled");
+        let of =
+            |setting: &str| fill_variables(setting, |_| Some("a/b".to_owned())).expect("filled");
         assert_eq!(of("redis://:${A}@h").secrets, ["a/b", "a%2Fb"]);
         assert_eq!(of("nats://${A}@h").secrets.len(), 2);
         for shown in ["redis://${A}", "redis://${A}:pw@h", "amqp://h/${A}"] {

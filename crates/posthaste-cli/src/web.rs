@@ -204,8 +204,9 @@ impl WebOptions {
         let Some(file) = &self.token_file else {
             return Ok(Access::Loopback);
         };
-        let token = fs::read_to_string(file)
-            .map_err(|error| anyhow::anyhow!("{}: {}", file.display(), failure::io_error_text(&error)))?;
+        let token = fs::read_to_string(file).map_err(|error| {
+            anyhow::anyhow!("{}: {}", file.display(), failure::io_error_text(&error))
+        })?;
         let token = token.trim();
         failure::conceal(token);
         if token.len() < MIN_TOKEN_BYTES {

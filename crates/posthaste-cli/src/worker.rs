@@ -12,7 +12,7 @@ use crate::connect::Address;
 use crate::database::Database;
 use crate::handlers::OpenHandlers;
 use crate::observe::MetricsServer;
-use crate::options::{parse_duration_between, parse_duration};
+use crate::options::{parse_duration, parse_duration_between};
 use crate::signals::Signals;
 use crate::site;
 

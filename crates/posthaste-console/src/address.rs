@@ -83,7 +83,10 @@ mod tests {
 
     #[test]
     fn urls_encode_any_queue_name() {
-        assert_eq!(super::queue_jobs("a b&c"), "/jobs?filter=queue%3A%22a+b%26c%22");
+        assert_eq!(
+            super::queue_jobs("a b&c"),
+            "/jobs?filter=queue%3A%22a+b%26c%22"
+        );
         let both = super::with_fields("/bulk", &[("do", "retry"), ("filter", "")]);
         assert_eq!(both, "/bulk?do=retry&filter=");
     }

@@ -91,7 +91,10 @@ mod tests {
             assert_eq!(replace_variable_parts(error), cause);
         }
         let long = replace_variable_parts(&"\u{90f5} ".repeat(300));
-        assert!(long.len() <= MAX_CAUSE_CHARS + 1 && long.ends_with(WILDCARD), "{long}");
+        assert!(
+            long.len() <= MAX_CAUSE_CHARS + 1 && long.ends_with(WILDCARD),
+            "{long}"
+        );
     }
 
     #[test]

@@ -37,7 +37,11 @@ impl Collector {
             thresholds,
             before: Mutex::default(),
         };
-        Self(posthaste_observe::Collector::new(database, MIN_READ_INTERVAL, READ_TIMEOUT))
+        Self(posthaste_observe::Collector::new(
+            database,
+            MIN_READ_INTERVAL,
+            READ_TIMEOUT,
+        ))
     }
 
     /// Returns current or recently read figures.

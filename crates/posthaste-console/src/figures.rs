@@ -13,8 +13,8 @@ use posthaste::Holder;
 use posthaste_observe::{Finding, Snapshot, Sums, Thresholds, findings};
 
 use crate::action::Action;
-use crate::verdict::{self, Verdict};
 use crate::format;
+use crate::verdict::{self, Verdict};
 pub(crate) use bulk::{BulkLine, bulk_line};
 pub(crate) use queue::QueueLine;
 pub(crate) use relay::RelayLine;

@@ -18,10 +18,10 @@
 //! one `tracing` event with the target `posthaste::console::audit`.
 
 // A module imports only from groups above its own.
+mod format;
 mod network;
 mod path_prefix;
 mod two_phase;
-mod format;
 
 mod filter;
 mod settings;

@@ -69,7 +69,8 @@ pub(crate) fn redirect_with_notice(back: &str, did: &str, jobs: usize) -> Respon
 }
 
 fn set_cookie(response: &mut Response, value: &str, seconds: u32) {
-    let cookie = format!("{NOTICE_COOKIE}={value}; HttpOnly; SameSite=Strict; Path=/; Max-Age={seconds}");
+    let cookie =
+        format!("{NOTICE_COOKIE}={value}; HttpOnly; SameSite=Strict; Path=/; Max-Age={seconds}");
     if let Ok(cookie) = HeaderValue::from_str(&cookie) {
         response.headers_mut().append("set-cookie", cookie);
     }

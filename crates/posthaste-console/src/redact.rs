@@ -29,7 +29,10 @@ pub(crate) struct Redactor(SecretKeys);
 
 impl Redactor {
     pub(crate) fn new(settings: &Settings) -> Self {
-        Self(SecretKeys::new(&settings.redacted, &settings.redacted_words))
+        Self(SecretKeys::new(
+            &settings.redacted,
+            &settings.redacted_words,
+        ))
     }
 
     /// Formats arguments on several lines, and returns how many values were left out.
@@ -150,7 +153,8 @@ impl<'a> Printer<'a> {
     fn print_token(&mut self, token: &str, rest: &str) {
         match token {
             "{" | "[" => {
-                let is_empty = next_token(rest).is_some_and(|(token, _)| matches!(token, "}" | "]"));
+                let is_empty =
+                    next_token(rest).is_some_and(|(token, _)| matches!(token, "}" | "]"));
                 self.push(token);
                 self.open.push(OpenBracket {
                     is_object: token == "{",

@@ -10,7 +10,7 @@ use posthaste_observe::Sums;
 use crate::filter::Filter;
 use crate::redact::Redactor;
 use crate::store::{self, JobRow, Session, StoreError};
-use crate::window::{Cursor, MAX_WINDOW_PAGES, FIRST_WINDOW_PAGES};
+use crate::window::{Cursor, FIRST_WINDOW_PAGES, MAX_WINDOW_PAGES};
 
 /// Time after which no other window is read.
 const MAX_SEARCH_TIME: Duration = Duration::from_millis(600);
@@ -52,7 +52,9 @@ impl JobSearch<'_> {
     pub(crate) async fn run(&self, pool: &Pool) -> Result<SearchResult, StoreError> {
         let session = Session::begin_read(pool).await?;
         let started = Instant::now();
-        let mut found = self.search_places(&session, started, Some(MAX_CLAIMS_PER_SEGMENT)).await?;
+        let mut found = self
+            .search_places(&session, started, Some(MAX_CLAIMS_PER_SEGMENT))
+            .await?;
         found.took = started.elapsed();
         session.commit().await?;
         Ok(found)
@@ -97,7 +99,8 @@ impl JobSearch<'_> {
                 let before = found.jobs.len();
                 here = match (&place, claims) {
                     (Cursor::Running(_), Some(claims)) => {
-                        self.read_running(session, &place, claims, &mut found).await?
+                        self.read_running(session, &place, claims, &mut found)
+                            .await?
                     }
                     _ => {
                         self.read_window(session, &place, pages, None, &mut found)
@@ -150,7 +153,10 @@ impl JobSearch<'_> {
         found: &mut SearchResult,
     ) -> Result<Option<Cursor>, StoreError> {
         session.set_savepoint().await?;
-        match self.read_window(session, place, 0, Some(claims), found).await {
+        match self
+            .read_window(session, place, 0, Some(claims), found)
+            .await
+        {
             Err(StoreError::Late(_)) => {
                 session.rollback_to_savepoint().await?;
                 found.lacks = "Running jobs are missing: reading them took longer than two \
@@ -190,11 +196,13 @@ impl JobSearch<'_> {
             ),
             Cursor::Slot(slot, before) => {
                 let from = before.window_start(pages);
-                let jobs = store::read_slot(session, *slot, from, *before, self.filter, limit).await?;
+                let jobs =
+                    store::read_slot(session, *slot, from, *before, self.filter, limit).await?;
                 (jobs, (from.page > 0).then_some(Cursor::Slot(*slot, from)))
             }
             Cursor::Kept(state, at, id) => {
-                let kept = store::read_given_up(session, *state, (*at, *id), self.filter, limit).await?;
+                let kept =
+                    store::read_given_up(session, *state, (*at, *id), self.filter, limit).await?;
                 let end = kept.end.filter(|_| kept.is_bounded);
                 (kept.jobs, end.map(|(at, id)| Cursor::Kept(*state, at, id)))
             }

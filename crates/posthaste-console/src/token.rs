@@ -86,7 +86,10 @@ impl TokenAuth {
             since: since.parse().ok()?,
         };
         let signature = decode_hex(signature)?;
-        let is_ours = self.login_signature(signed)?.verify_slice(&signature).is_ok();
+        let is_ours = self
+            .login_signature(signed)?
+            .verify_slice(&signature)
+            .is_ok();
         (is_ours && !self.has_ended(&login)).then_some(login)
     }
 
@@ -111,7 +114,10 @@ impl TokenAuth {
         let since = format!("{}.{}", unix_seconds(), uuid::Uuid::new_v4().simple());
         let signature = self.login_signature(&since)?.finalize().into_bytes();
         let signature: String = signature.iter().map(|byte| format!("{byte:02x}")).collect();
-        let (age, secure) = (LOGIN_LIFETIME.as_secs(), if is_secure { "; Secure" } else { "" });
+        let (age, secure) = (
+            LOGIN_LIFETIME.as_secs(),
+            if is_secure { "; Secure" } else { "" },
+        );
         Some(format!(
             "{LOGIN_COOKIE}={since}.{signature}; HttpOnly; SameSite=Strict; Path=/; \
              Max-Age={age}{secure}"

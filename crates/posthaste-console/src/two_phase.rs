@@ -50,7 +50,11 @@ impl TwoPhase {
     pub(crate) async fn cached_overview(&self) -> OverviewResult {
         let mut last = self.last.lock().await;
         if let Some((at, seen)) = &*last {
-            let holds = if seen.is_ok() { MIN_READ_INTERVAL } else { RETRY_DELAY };
+            let holds = if seen.is_ok() {
+                MIN_READ_INTERVAL
+            } else {
+                RETRY_DELAY
+            };
             if at.elapsed() < holds {
                 return seen.clone();
             }
@@ -68,7 +72,11 @@ impl TwoPhase {
         let why = |failure: posthaste_elastic::two_phase::Failure| Arc::from(failure.to_string());
         let stuck = self.coordinator.stuck_first(STUCK_AFTER, MAX_STUCK).await;
         let stuck = stuck.map_err(why)?;
-        let open = self.coordinator.list(&[], MAX_OPEN + 1).await.map_err(why)?;
+        let open = self
+            .coordinator
+            .list(&[], MAX_OPEN + 1)
+            .await
+            .map_err(why)?;
         Ok(Arc::new(Overview {
             stuck,
             open,

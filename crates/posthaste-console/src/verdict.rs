@@ -5,7 +5,7 @@ use posthaste_observe::{Finding, Kind, Level as Urgency, Snapshot, group_by_kind
 
 use crate::action::{Action, Progress};
 use crate::address;
-use crate::format::{self, count, pluralize, one_line};
+use crate::format::{self, count, one_line, pluralize};
 
 /// The level of a verdict, which determines its colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -45,7 +45,10 @@ pub(crate) fn verdicts(
     findings: &[Finding],
     actions: &[Action],
 ) -> Vec<Verdict> {
-    let mut all: Vec<Verdict> = group_by_kind(findings).iter().filter_map(finding_verdict).collect();
+    let mut all: Vec<Verdict> = group_by_kind(findings)
+        .iter()
+        .filter_map(finding_verdict)
+        .collect();
     all.extend(actions.iter().filter_map(failed_verdict));
     all.sort_by_key(|one| one.level);
     if all.is_empty() {
@@ -74,7 +77,9 @@ fn finding_verdict(finding: &Finding) -> Option<Verdict> {
 fn details_address(finding: &Finding) -> String {
     let subject = &finding.subject;
     match finding.kind {
-        Kind::QueueNoWorker | Kind::QueueLate if !subject.is_empty() => address::queue_jobs(subject),
+        Kind::QueueNoWorker | Kind::QueueLate if !subject.is_empty() => {
+            address::queue_jobs(subject)
+        }
         Kind::QueueFailing if !subject.is_empty() => address::queue_page(subject),
         Kind::QueueNoWorker | Kind::QueueLate | Kind::QueueFailing | Kind::QueuePaused => {
             "/queues".to_owned()

@@ -144,7 +144,11 @@ impl FromStr for Cursor {
 }
 
 fn slot_place(slot: &str, page: &str, line: &str) -> Result<Cursor, NotACursor> {
-    let (slot, page, line) = (parse_number::<i32>(slot)?, parse_number(page)?, parse_number(line)?);
+    let (slot, page, line) = (
+        parse_number::<i32>(slot)?,
+        parse_number(page)?,
+        parse_number(line)?,
+    );
     let is_place = (0..8).contains(&slot)
         && (0..=i64::from(u32::MAX)).contains(&page)
         && (0..=i32::from(i16::MAX)).contains(&line);
@@ -155,7 +159,9 @@ fn slot_place(slot: &str, page: &str, line: &str) -> Result<Cursor, NotACursor> 
 }
 
 fn kept_place(state: &str, at: &str, id: &str) -> Result<Cursor, NotACursor> {
-    let state = GIVEN_UP_STATES.into_iter().find(|kept| format::state_name(*kept) == state);
+    let state = GIVEN_UP_STATES
+        .into_iter()
+        .find(|kept| format::state_name(*kept) == state);
     Ok(Cursor::Kept(
         state.ok_or(NotACursor)?,
         parse_timestamp(at)?,
@@ -211,7 +217,10 @@ mod tests {
     #[test]
     fn windows_start_a_fixed_number_of_pages_earlier() {
         let at = |page, line| Tid { page, line };
-        assert_eq!(at(1_000, 3).window_start(FIRST_WINDOW_PAGES), at(1_000 - FIRST_WINDOW_PAGES, 0));
+        assert_eq!(
+            at(1_000, 3).window_start(FIRST_WINDOW_PAGES),
+            at(1_000 - FIRST_WINDOW_PAGES, 0)
+        );
         assert_eq!(at(3, 3).window_start(FIRST_WINDOW_PAGES), at(0, 0));
         assert_eq!(Tid::from_sql("(12,7)"), Some(at(12, 7)));
         assert_eq!(Tid::from_sql("(12;7)"), None);

@@ -131,7 +131,10 @@ mod tests {
             firing_timeline(Kind::QueueLate, "xxxxxxxxx......."),
             "......AAAAAAAAA."
         );
-        assert_eq!(firing_timeline(Kind::QueueLate, "xxxxx.xxxxx."), "............");
+        assert_eq!(
+            firing_timeline(Kind::QueueLate, "xxxxx.xxxxx."),
+            "............"
+        );
         assert_eq!(firing_timeline(Kind::QueueSlow, "x......."), "AAAAAAA.");
     }
 
@@ -145,7 +148,10 @@ mod tests {
     #[test]
     fn pauses_and_hints_raise_no_alert() {
         assert_eq!(firing_timeline(Kind::QueuePaused, "xxxxxxxxx"), ".........");
-        assert_eq!(firing_timeline(Kind::CapturePaused, "xxxxxxxxx"), ".........");
+        assert_eq!(
+            firing_timeline(Kind::CapturePaused, "xxxxxxxxx"),
+            "........."
+        );
         assert_eq!(firing_timeline(Kind::WorkerIdle, "xxxxxxxxx"), ".........");
     }
 

@@ -314,7 +314,10 @@ pub fn group_by_kind(findings: &[Finding]) -> Vec<Finding> {
     for finding in findings {
         kinds.entry(finding.kind).or_default().push(finding);
     }
-    let mut groups: Vec<Finding> = kinds.into_values().filter_map(|all| merge_findings(&all)).collect();
+    let mut groups: Vec<Finding> = kinds
+        .into_values()
+        .filter_map(|all| merge_findings(&all))
+        .collect();
     sort(&mut groups);
     groups
 }
@@ -330,10 +333,13 @@ fn merge_findings(all: &[&Finding]) -> Option<Finding> {
         1 => " (1 job)".to_owned(),
         jobs => format!(" ({} jobs)", count(jobs)),
     };
-    let named = all.iter().take(MAX_NAMED_SUBJECTS).map(|one| match one.jobs {
-        0 => one_line(&one.subject, 60),
-        jobs => format!("{} {}", one_line(&one.subject, 60), count(jobs)),
-    });
+    let named = all
+        .iter()
+        .take(MAX_NAMED_SUBJECTS)
+        .map(|one| match one.jobs {
+            0 => one_line(&one.subject, 60),
+            jobs => format!("{} {}", one_line(&one.subject, 60), count(jobs)),
+        });
     let named = named.collect::<Vec<_>>().join(", ");
     let more = match all.len().saturating_sub(MAX_NAMED_SUBJECTS) {
         0 => String::new(),

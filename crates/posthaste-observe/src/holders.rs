@@ -33,7 +33,9 @@ pub fn holder_detail(holder: &Holder) -> String {
             true => "in use".to_owned(),
             false => "not in use".to_owned(),
         },
-        HolderKind::Replica => non_empty(holder.state.as_ref()).unwrap_or("unknown").to_owned(),
+        HolderKind::Replica => non_empty(holder.state.as_ref())
+            .unwrap_or("unknown")
+            .to_owned(),
         _ => {
             let program = non_empty(holder.application.as_ref()).unwrap_or("no name");
             let address = non_empty(holder.address.as_ref()).unwrap_or("this machine");

@@ -41,12 +41,12 @@ mod collector;
 mod findings;
 
 pub use alerts::{Alerts, is_alert};
-pub use checks::{CaptureProblem, Checks, TableLock, Rights, UnsyncedTable};
+pub use checks::{CaptureProblem, Checks, Rights, TableLock, UnsyncedTable};
 pub use collector::{Collector, Source};
 pub use error::Error;
 pub use facts::{
-    EndedTransaction, FailedPeriodicJob, FailingJobs, GivenUpJobs, QueueSettings, Segments, Server,
-    StoreState, SyncedTable, QueueActivity, Worker,
+    EndedTransaction, FailedPeriodicJob, FailingJobs, GivenUpJobs, QueueActivity, QueueSettings,
+    Segments, Server, StoreState, SyncedTable, Worker,
 };
 pub use finding::{Finding, Kind, Level, group_by_kind};
 pub use findings::{check_findings, findings};

@@ -9,8 +9,8 @@ use posthaste_capture::Overview;
 use posthaste_relay::{RelayReport, RelayState};
 
 use crate::facts::{
-    EndedTransaction, FailedPeriodicJob, FailingJobs, GivenUpJobs, QueueSettings, Segments, Server,
-    StoreState, SyncedTable, QueueActivity, Worker,
+    EndedTransaction, FailedPeriodicJob, FailingJobs, GivenUpJobs, QueueActivity, QueueSettings,
+    Segments, Server, StoreState, SyncedTable, Worker,
 };
 use crate::format::seconds_between;
 use crate::redact::{capture_errors, error_text, statement};

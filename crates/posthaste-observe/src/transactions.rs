@@ -5,6 +5,8 @@ mod describe;
 mod plan;
 mod rule;
 
-pub use describe::{Action, LongTransaction, Outcome, describe_action, describe_transaction, transaction_sentence};
-pub use plan::{Decision, HolderKey, StepHistory, Plan, ObservedHolder, Step, plan_steps};
+pub use describe::{
+    Action, LongTransaction, Outcome, describe_action, describe_transaction, transaction_sentence,
+};
+pub use plan::{Decision, HolderKey, ObservedHolder, Plan, Step, StepHistory, plan_steps};
 pub use rule::{Policy, Rule};

@@ -84,11 +84,13 @@ impl Completer {
             let now = Instant::now();
             for mut one in taken.drain(..) {
                 handed_back.delay_repeated(&mut one, Timestamp::now, fastrand::f64);
-                let entry = waiting.entry(one.batch.fence).or_insert_with(|| IncompleteBatch {
-                    since: now,
-                    last: now,
-                    jobs: Vec::new(),
-                });
+                let entry = waiting
+                    .entry(one.batch.fence)
+                    .or_insert_with(|| IncompleteBatch {
+                        since: now,
+                        last: now,
+                        jobs: Vec::new(),
+                    });
                 entry.last = now;
                 entry.jobs.push(one);
             }

@@ -142,7 +142,10 @@ impl QueueClaimer {
                 }
                 Err(error) => {
                     failures += 1;
-                    if self.end_unreadable_or_wait(&error, room, failures, &mut unreadable).await {
+                    if self
+                        .end_unreadable_or_wait(&error, room, failures, &mut unreadable)
+                        .await
+                    {
                         failures = 0;
                     }
                 }
@@ -271,7 +274,8 @@ impl QueueClaimer {
                     read,
                     is_short,
                 };
-                self.claim_size().record_claim(room, made.jobs(), begun.elapsed());
+                self.claim_size()
+                    .record_claim(room, made.jobs(), begun.elapsed());
                 Ok(made)
             }
             Err(error) => {

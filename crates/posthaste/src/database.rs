@@ -18,7 +18,7 @@ use std::fmt;
 
 use deadpool_postgres::{Client, Pool};
 
-use crate::error::{ErrorCause, Error, ErrorKind};
+use crate::error::{Error, ErrorCause, ErrorKind};
 use crate::store::place::server_location;
 use crate::store::session::Listen;
 #[cfg(any(feature = "sqlx", feature = "rustls"))]

@@ -20,7 +20,7 @@ use crate::acknowledge::Completer;
 use crate::cancel;
 use crate::claim::quarantine::Quarantine;
 use crate::claim::unanswered;
-use crate::claim::{Claimer, Dispatcher, QueueClaimer, LaneSearch};
+use crate::claim::{Claimer, Dispatcher, LaneSearch, QueueClaimer};
 use crate::config::Config;
 use crate::consumer::{ConsumerContext, Settled};
 use crate::error::{Error, ErrorKind};
@@ -108,7 +108,10 @@ impl Process {
             let site = Arc::clone(&start.site);
             Arc::new(ReconnectingClient::new(start.pool.clone(), patience, site))
         };
-        let (claims, polls) = (line(reconnecting::WORK_TIMEOUT), line(reconnecting::POLL_TIMEOUT));
+        let (claims, polls) = (
+            line(reconnecting::WORK_TIMEOUT),
+            line(reconnecting::POLL_TIMEOUT),
+        );
         let queues: Queues = start.queues.into();
         let consumers = Arc::clone(&queues);
         let registration = Registration::new(
@@ -291,7 +294,10 @@ impl Process {
         self.spawn("cancel", cancel);
         let stats = stats::write_until_stopped(Arc::clone(&self.stats), polls(), stopped());
         self.spawn("stats", stats);
-        self.spawn("watch", overdue::check_overdue(queues(), in_hand(), stopped()));
+        self.spawn(
+            "watch",
+            overdue::check_overdue(queues(), in_hand(), stopped()),
+        );
     }
 
     /// Starts the consumers' background tasks.

@@ -247,7 +247,7 @@ fn column_arrays<'j>(jobs: &[&'j NewJob]) -> [Value<'j>; 10] {
 
 #[cfg(test)]
 mod tests {
-    use super::{MAX_ROWS_PER_STATEMENT, MAX_BYTES_PER_STATEMENT, NewJob, split_into_statements};
+    use super::{MAX_BYTES_PER_STATEMENT, MAX_ROWS_PER_STATEMENT, NewJob, split_into_statements};
 
     fn jobs(count: usize, bytes: usize) -> Vec<NewJob> {
         let kwargs = serde_json::json!({ "a": "x".repeat(bytes) });
@@ -261,7 +261,10 @@ mod tests {
 
     #[test]
     fn small_jobs_are_sent_in_batches_of_a_thousand() {
-        assert_eq!(lengths(&jobs(2 * MAX_ROWS_PER_STATEMENT + 1, 1)), [MAX_ROWS_PER_STATEMENT, MAX_ROWS_PER_STATEMENT, 1]);
+        assert_eq!(
+            lengths(&jobs(2 * MAX_ROWS_PER_STATEMENT + 1, 1)),
+            [MAX_ROWS_PER_STATEMENT, MAX_ROWS_PER_STATEMENT, 1]
+        );
         assert_eq!(lengths(&[]), [0; 0]);
     }
 

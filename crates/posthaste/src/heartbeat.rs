@@ -10,7 +10,7 @@ use deadpool_postgres::Pool;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
-use crate::identity::{Identity, ClockPair, Registration};
+use crate::identity::{ClockPair, Identity, Registration};
 use crate::parts::admission::Admission;
 use crate::parts::doubted::DoubtedWorkers;
 use crate::parts::failing_endpoints::FailingEndpoints;
@@ -168,7 +168,8 @@ async fn beat_once(
     failures: &mut u32,
 ) -> Option<bool> {
     let sent = ClockPair::now();
-    let beaten = store::record_heartbeat(link, worker, heartbeat.failing.summary().as_deref()).await;
+    let beaten =
+        store::record_heartbeat(link, worker, heartbeat.failing.summary().as_deref()).await;
     heartbeat.admission.record(&beaten);
     if beaten.is_ok() && std::mem::take(failures) > 0 {
         tracing::info!(worker, "the database answers heartbeats again");
@@ -228,7 +229,10 @@ mod tests {
         {
             let first = first_timeout(rescue_after);
             // After a timeout the next one is twice as long.
-            let third = pause_after_beat(interval, true) + first + first * 2 + pause_after_beat(interval, false) * 2;
+            let third = pause_after_beat(interval, true)
+                + first
+                + first * 2
+                + pause_after_beat(interval, false) * 2;
             assert!(third < rescue_after, "{third:?} of {rescue_after:?}");
         }
     }

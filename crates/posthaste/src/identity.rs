@@ -82,7 +82,10 @@ impl Registration {
             return Ok(worker);
         }
         let sent = ClockPair::now();
-        if store::record_heartbeat(&self.link, worker.id, None).await?.is_some() {
+        if store::record_heartbeat(&self.link, worker.id, None)
+            .await?
+            .is_some()
+        {
             worker.tenure.renew(sent);
             return Ok(worker);
         }

@@ -114,7 +114,9 @@ impl RunHistograms {
         for (job, took, outcome) in runs {
             let known = last.take().filter(|(other, _)| has_same_name(other, job));
             let histograms = known.map_or_else(|| self.histograms(job), |(_, known)| known);
-            histograms.wait.record(waiting_seconds(job, took.began, now));
+            histograms
+                .wait
+                .record(waiting_seconds(job, took.began, now));
             let ran = took.ended.saturating_duration_since(took.began);
             histograms.run(outcome, ran.as_secs_f64());
             last = Some((job, histograms));
@@ -185,7 +187,10 @@ mod tests {
         for n in 0..MAX_NAMES_PER_QUEUE {
             assert_eq!(label(&n.to_string()), n.to_string());
         }
-        assert_eq!((label("new"), label("newer")), (OTHER_LABEL.into(), OTHER_LABEL.into()));
+        assert_eq!(
+            (label("new"), label("newer")),
+            (OTHER_LABEL.into(), OTHER_LABEL.into())
+        );
         assert_eq!(label("7"), "7");
         assert_eq!(runs.0.lock()["default"].len(), MAX_NAMES_PER_QUEUE + 1);
     }
@@ -193,7 +198,10 @@ mod tests {
     #[test]
     fn released_jobs_are_not_counted_as_runs() {
         assert_eq!(outcome_label(&job("a"), &Disposition::GiveBack), None);
-        assert_eq!(outcome_label(&job("a"), &Disposition::Done), Some("completed"));
+        assert_eq!(
+            outcome_label(&job("a"), &Disposition::Done),
+            Some("completed")
+        );
         let again = |attempt| Disposition::Reschedule {
             attempt,
             after: None,

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use crate::job::Job;
-use crate::metrics::{self, TwoClocks, RunTiming};
+use crate::metrics::{self, RunTiming, TwoClocks};
 use crate::retry::Disposition;
 use crate::store::counters::{self, Kind};
 use crate::store::reconnecting::ReconnectingClient;
@@ -97,7 +97,11 @@ impl Stats {
     ) {
         let mut kinds: Vec<(&Job, RunSums)> = Vec::new();
         for (job, disposition, took) in runs {
-            let sums = RunSums::new(job, disposition, metrics::waiting_seconds(job, took.began, now));
+            let sums = RunSums::new(
+                job,
+                disposition,
+                metrics::waiting_seconds(job, took.began, now),
+            );
             let alike = |(other, _): &&mut (&Job, RunSums)| {
                 other.name == job.name
                     && other.tag == job.tag
@@ -135,7 +139,9 @@ impl Stats {
         let sums = self.take();
         let queues = sums_by_queue(&sums);
         let mut rows = Vec::new();
-        let kinds = sums.iter().map(|(kind, sums)| (kind, sums.by_kind_sums().to_vec()));
+        let kinds = sums
+            .iter()
+            .map(|(kind, sums)| (kind, sums.by_kind_sums().to_vec()));
         let queues = queues
             .iter()
             .map(|(queue, sums)| (queue, sums.queue_totals().to_vec()));
@@ -224,7 +230,10 @@ mod tests {
             waited,
             ..RunSums::default()
         };
-        let all = [(kind_of_job(&job("a")), sums(1, 5)), (kind_of_job(&job("b")), sums(2, 7))];
+        let all = [
+            (kind_of_job(&job("a")), sums(1, 5)),
+            (kind_of_job(&job("b")), sums(2, 7)),
+        ];
         let queues: Vec<RunSums> = sums_by_queue(&all).into_values().collect();
         assert_eq!(queues, [sums(3, 12)]);
     }

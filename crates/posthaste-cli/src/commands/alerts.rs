@@ -14,7 +14,7 @@ use crate::cached_connection::{self, CachedConnection, READ_TIMEOUT};
 use crate::database::Database;
 use crate::failure::CommandExit;
 use crate::observe::alerts::{AlertScope, alert_line};
-use crate::observe::pending_alerts::{AlertEvent, PendingAlertEvents, Change};
+use crate::observe::pending_alerts::{AlertEvent, Change, PendingAlertEvents};
 use crate::signals::Signals;
 use crate::terminal::{Terminal, escape_control};
 use crate::thresholds;
@@ -79,7 +79,8 @@ pub(crate) async fn run(
         false => "watching; Ctrl-C stops".to_owned(),
     };
     terminal.report_event("watching", &text, &json!({}))?;
-    let mut ticks = tokio::time::interval((lasting / READS_PER_LASTING).max(Duration::from_secs(1)));
+    let mut ticks =
+        tokio::time::interval((lasting / READS_PER_LASTING).max(Duration::from_secs(1)));
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     ticks.tick().await;
     loop {
@@ -177,10 +178,12 @@ impl AlertWatch<'_> {
         }
         while let Some(event) = self.pending.to_enqueue() {
             if let Some(notify) = &self.arguments.notify {
-                notified::enqueue_notification(client, notify, event).await.context(
-                    "an alert notification could not be enqueued; it is tried again at \
+                notified::enqueue_notification(client, notify, event)
+                    .await
+                    .context(
+                        "an alert notification could not be enqueued; it is tried again at \
                               the next poll",
-                )?;
+                    )?;
             }
             self.pending.mark_enqueued();
         }

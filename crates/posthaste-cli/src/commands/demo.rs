@@ -237,7 +237,10 @@ async fn digest_files(
         all_committed.store(true, Ordering::Relaxed);
         Ok(())
     };
-    let ((), figures) = tokio::try_join!(commit, wait_for_digests(run, &watching, terminal, &all_committed))?;
+    let ((), figures) = tokio::try_join!(
+        commit,
+        wait_for_digests(run, &watching, terminal, &all_committed)
+    )?;
     let seconds = begun.elapsed().as_secs_f64();
     let proof = {
         let progress = terminal.progress("proving", Some(run.files), Unit::Files);

@@ -70,7 +70,11 @@ pub(crate) async fn run(
             pluralize(errors, "error", "errors"),
             pluralize(report.findings.len(), "finding", "findings")
         );
-        return Err(CommandExit { code: ERRORS_EXIT_CODE, line }.into());
+        return Err(CommandExit {
+            code: ERRORS_EXIT_CODE,
+            line,
+        }
+        .into());
     }
     Ok(())
 }

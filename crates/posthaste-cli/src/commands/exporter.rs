@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use crate::database::Database;
-use crate::observe::{ExtraLabels, Collector, ListenOptions};
+use crate::observe::{Collector, ExtraLabels, ListenOptions};
 use crate::signals::Signals;
 use crate::terminal::Terminal;
 

@@ -172,7 +172,8 @@ pub(crate) async fn run(
 }
 
 /// Printed below figures that are too low.
-const UNCOUNTED_NOTE: &str = "many jobs are not counted yet: the numbers of waiting jobs are too low";
+const UNCOUNTED_NOTE: &str =
+    "many jobs are not counted yet: the numbers of waiting jobs are too low";
 
 async fn show(
     arguments: &Arguments,
@@ -239,9 +240,14 @@ struct StatusTable {
 impl StatusTable {
     fn new(counters: &Counters, by: &[GroupColumn], totals: bool) -> Self {
         let mut groups: BTreeMap<Vec<String>, (JobFigures, Option<f64>)> = BTreeMap::new();
-        let waits = by.iter().all(|by| matches!(by, GroupColumn::Queue | GroupColumn::Priority));
+        let waits = by
+            .iter()
+            .all(|by| matches!(by, GroupColumn::Queue | GroupColumn::Priority));
         for counter in &counters.jobs {
-            let key: Vec<String> = by.iter().map(|by| escape_name(&by.value_of(counter))).collect();
+            let key: Vec<String> = by
+                .iter()
+                .map(|by| escape_name(&by.value_of(counter)))
+                .collect();
             let alike = |queue: &str, priority: i32| {
                 (!by.contains(&GroupColumn::Queue) || queue == counter.queue)
                     && (!by.contains(&GroupColumn::Priority) || priority == counter.priority)

@@ -114,7 +114,11 @@ struct LiveView {
 
 impl LiveView {
     /// Draws, reads and handles keys until the user quits.
-    async fn run_until_quit(&mut self, reader: &mut FrameReader, every: Duration) -> anyhow::Result<()> {
+    async fn run_until_quit(
+        &mut self,
+        reader: &mut FrameReader,
+        every: Duration,
+    ) -> anyhow::Result<()> {
         let mut ticks = tokio::time::interval(every);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         ticks.tick().await;

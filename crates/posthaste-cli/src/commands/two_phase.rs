@@ -209,7 +209,10 @@ struct TransactionResult<'a> {
 }
 
 fn print_state(terminal: &Terminal, id: &str, state: State) -> anyhow::Result<()> {
-    terminal.print_result(format_args!("{id} is {state}"), &TransactionResult { id, state })
+    terminal.print_result(
+        format_args!("{id} is {state}"),
+        &TransactionResult { id, state },
+    )
 }
 
 /// Returns the error, and tells programs whether anything may have moved.

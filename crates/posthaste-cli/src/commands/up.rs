@@ -12,7 +12,7 @@ use crate::database::Database;
 use crate::elastic::ServerOptions;
 use crate::file::{self, DEFAULT_FILE, File, NeededSections};
 use crate::handlers::HandlerOptions;
-use crate::observe::{ExtraLabels, Collector, ListenOptions, MetricsServer};
+use crate::observe::{Collector, ExtraLabels, ListenOptions, MetricsServer};
 use crate::signals::Signals;
 use crate::terminal::Terminal;
 use crate::web::{Console, WebOptions};
@@ -56,7 +56,9 @@ impl Arguments {
     /// Reads the file; a file named by `--config` must exist.
     fn file(&self) -> anyhow::Result<File> {
         let Some(named) = &self.config else {
-            return Ok(file::read(Path::new(DEFAULT_FILE), NeededSections::All)?.unwrap_or_default());
+            return Ok(
+                file::read(Path::new(DEFAULT_FILE), NeededSections::All)?.unwrap_or_default()
+            );
         };
         match file::read(named, NeededSections::All)? {
             Some(file) => Ok(file),
@@ -87,7 +89,8 @@ impl Arguments {
         terminal: &Terminal,
     ) -> anyhow::Result<()> {
         let file = self.config.clone().unwrap_or_else(|| DEFAULT_FILE.into());
-        let supervisor = transaction_watch::supervisor_in_file(&file, database.address(), terminal)?;
+        let supervisor =
+            transaction_watch::supervisor_in_file(&file, database.address(), terminal)?;
         if let Some(mut supervisor) = supervisor {
             supervisor.check_servers().await?;
             tokio::spawn(supervisor.run_in_background(terminal.clone()));
@@ -207,7 +210,10 @@ fn print_private_server(database: &Database, terminal: &Terminal) -> anyhow::Res
         true => "is already running",
         false => "started",
     };
-    let (place, folder) = (private.address().host_and_port(), private.folder().display());
+    let (place, folder) = (
+        private.address().host_and_port(),
+        private.folder().display(),
+    );
     let text = format!(
         "private Postgres {verb}: {place}, data in {folder}; for programs: \
          DATABASE_URL=$(cat {folder}/url)"

@@ -32,7 +32,11 @@ fn invalid_or_missing_unrelated_tables_are_ignored() {
     let of = |wanted: NeededSections<'_>| super::parse_sections(file, wanted);
     let a = of(NeededSections::Routes(&["a".to_owned()])).unwrap();
     assert_eq!((a.routes.len(), a.tables.len()), (1, 0));
-    for wanted in [NeededSections::All, NeededSections::Tables, NeededSections::Routes(&[])] {
+    for wanted in [
+        NeededSections::All,
+        NeededSections::Tables,
+        NeededSections::Routes(&[]),
+    ] {
         let error = format!("{:#}", of(wanted).unwrap_err());
         assert!(error.contains("POSTHASTE_IS_NOT_THERE"), "{error}");
     }

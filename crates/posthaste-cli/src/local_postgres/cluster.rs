@@ -82,9 +82,8 @@ pub(crate) async fn make_database(port: u16, password: &str) -> anyhow::Result<(
         .connect()
         .await?;
     match client.batch_execute(include_str!("database.sql")).await {
-        Err(error) if error.code() != Some(&SqlState::DUPLICATE_DATABASE) => {
-            Err(error).context("cannot create the database posthaste in the private Postgres server")
-        }
+        Err(error) if error.code() != Some(&SqlState::DUPLICATE_DATABASE) => Err(error)
+            .context("cannot create the database posthaste in the private Postgres server"),
         _ => Ok(()),
     }
 }

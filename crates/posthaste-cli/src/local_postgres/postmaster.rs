@@ -99,6 +99,9 @@ mod tests {
 
     #[test]
     fn a_missing_pid_file_means_stopped() {
-        assert_eq!(read_pid_file(Path::new("/nonexistent")), PostmasterState::Absent);
+        assert_eq!(
+            read_pid_file(Path::new("/nonexistent")),
+            PostmasterState::Absent
+        );
     }
 }

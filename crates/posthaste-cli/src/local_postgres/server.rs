@@ -40,17 +40,19 @@ pub(crate) async fn find_running(
                 fs::remove_file(home.data().join("postmaster.pid"))?;
                 return Ok(None);
             }
-            PostmasterState::Running(server) => match find_port_owner(home, server.port, password).await {
-                PortOwner::Ours => return Ok(Some(server)),
-                PortOwner::OursStarting => seen_starting = true,
-                PortOwner::Other => bail!(
-                    "another program uses port {} of the private Postgres of {}. Stop it, or \
+            PostmasterState::Running(server) => {
+                match find_port_owner(home, server.port, password).await {
+                    PortOwner::Ours => return Ok(Some(server)),
+                    PortOwner::OursStarting => seen_starting = true,
+                    PortOwner::Other => bail!(
+                        "another program uses port {} of the private Postgres of {}. Stop it, or \
                      remove that folder to start over.",
-                    server.port,
-                    home.folder.display()
-                ),
-                PortOwner::Nobody => {}
-            },
+                        server.port,
+                        home.folder.display()
+                    ),
+                    PortOwner::Nobody => {}
+                }
+            }
             PostmasterState::Starting => {}
         }
         let limit = if seen_starting {

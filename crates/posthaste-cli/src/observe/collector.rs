@@ -44,7 +44,11 @@ impl Collector {
                 connection: CachedConnection::new(&address),
             }),
         };
-        Self(posthaste_observe::Collector::new(database, MIN_READ_INTERVAL, READ_TIMEOUT))
+        Self(posthaste_observe::Collector::new(
+            database,
+            MIN_READ_INTERVAL,
+            READ_TIMEOUT,
+        ))
     }
 
     /// Returns the metrics of the database. They are a few seconds old, or older if reading takes
@@ -65,7 +69,8 @@ impl Source for Database {
 
     async fn read(&self) -> Result<Self::Output, String> {
         let read = self.metrics().await;
-        read.map(Arc::new).map_err(|error| failure::error_line(&error))
+        read.map(Arc::new)
+            .map_err(|error| failure::error_line(&error))
     }
 
     fn timeout_error(&self, _within: Duration) -> String {

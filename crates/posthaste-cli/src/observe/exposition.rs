@@ -180,7 +180,12 @@ fn add_jobs(all: &mut MetricList, snapshot: &Snapshot, labels: &mut Labels) {
 }
 
 /// Adds the metrics that are requested for single queues.
-fn add_extra_labels(all: &mut MetricList, snapshot: &Snapshot, labels: &mut Labels, asked: &ExtraLabels) {
+fn add_extra_labels(
+    all: &mut MetricList,
+    snapshot: &Snapshot,
+    labels: &mut Labels,
+    asked: &ExtraLabels,
+) {
     let (mut tags, mut priorities) = (Series::new(), Series::new());
     for counter in &snapshot.counters.jobs {
         let queue = labels.queue(&counter.queue);
@@ -214,7 +219,12 @@ fn add_extra_labels(all: &mut MetricList, snapshot: &Snapshot, labels: &mut Labe
     }
 }
 
-fn add_waits(all: &mut MetricList, snapshot: &Snapshot, unworked: &BTreeSet<&str>, labels: &mut Labels) {
+fn add_waits(
+    all: &mut MetricList,
+    snapshot: &Snapshot,
+    unworked: &BTreeSet<&str>,
+    labels: &mut Labels,
+) {
     let (mut ages, mut unserved) = (Series::new(), Series::new());
     let mut paused = Series::new();
     // A queue without waiting jobs has an age too: otherwise an alert would not end.

@@ -67,7 +67,8 @@ impl Health {
         if self.at.elapsed() > MAX_SILENCE {
             return Some("the process does not respond".to_owned());
         }
-        let silent = || (self.unanswered_for > MAX_SILENCE).then_some("the database does not answer");
+        let silent =
+            || (self.unanswered_for > MAX_SILENCE).then_some("the database does not answer");
         self.refused.or_else(|| silent().map(str::to_owned))
     }
 }
@@ -94,7 +95,10 @@ impl ListenOptions {
         };
         let listener = TcpListener::bind(address).await;
         let listener = listener.map_err(|error| {
-            anyhow::anyhow!("cannot listen at {address}: {}", failure::io_error_text(&error))
+            anyhow::anyhow!(
+                "cannot listen at {address}: {}",
+                failure::io_error_text(&error)
+            )
         })?;
         let address = listener.local_addr().context("listening")?;
         let health = Health {

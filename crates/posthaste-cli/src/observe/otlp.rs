@@ -66,8 +66,11 @@ fn has_messaging_names() -> bool {
 impl Otlp {
     /// Starts to export on this runtime, if a collector is configured.
     pub(crate) fn start(runtime: &Handle) -> anyhow::Result<Option<Self>> {
-        let is_named = ENDPOINT_VARIABLES.iter().any(|name| env_unless_empty(name).is_some());
-        let is_disabled = env_unless_empty("OTEL_SDK_DISABLED").is_some_and(|value| value == "true");
+        let is_named = ENDPOINT_VARIABLES
+            .iter()
+            .any(|name| env_unless_empty(name).is_some());
+        let is_disabled =
+            env_unless_empty("OTEL_SDK_DISABLED").is_some_and(|value| value == "true");
         if !is_named || is_disabled {
             return Ok(None);
         }
@@ -145,7 +148,8 @@ pub(crate) fn meters() -> Option<Meters> {
 fn resource() -> Resource {
     let version = KeyValue::new("service.version", env!("CARGO_PKG_VERSION"));
     let named = env_unless_empty("OTEL_RESOURCE_ATTRIBUTES").unwrap_or_default();
-    let is_named = env_unless_empty("OTEL_SERVICE_NAME").is_some() || named.contains("service.name=");
+    let is_named =
+        env_unless_empty("OTEL_SERVICE_NAME").is_some() || named.contains("service.name=");
     let resource = Resource::builder().with_attribute(version);
     match is_named {
         true => resource.build(),

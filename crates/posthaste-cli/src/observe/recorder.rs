@@ -101,12 +101,15 @@ impl Recorder {
     pub(crate) fn install() -> anyhow::Result<Self> {
         let mut builder = PrometheusBuilder::new();
         for (name, _) in HISTOGRAM_BUCKETS {
-            builder = builder.set_buckets_for_metric(Matcher::Full(name.into()), &HISTOGRAM_BOUNDS)?;
+            builder =
+                builder.set_buckets_for_metric(Matcher::Full(name.into()), &HISTOGRAM_BOUNDS)?;
         }
         let recorder = builder.build_recorder();
         let handle = recorder.handle();
         match otlp::meters() {
-            Some(meters) => metrics::set_global_recorder(TeeRecorder(recorder, meters)).map_err(drop),
+            Some(meters) => {
+                metrics::set_global_recorder(TeeRecorder(recorder, meters)).map_err(drop)
+            }
             None => metrics::set_global_recorder(recorder).map_err(drop),
         }
         .ok()

@@ -16,7 +16,8 @@ impl WebOptions {
             return Ok(None);
         };
         let folder = file.parent().unwrap_or(Path::new(""));
-        let options = Self::from_table(table, folder).with_context(|| file.display().to_string())?;
+        let options =
+            Self::from_table(table, folder).with_context(|| file.display().to_string())?;
         Ok(Some(options))
     }
 
@@ -96,7 +97,8 @@ mod tests {
 
     fn of(table: Value) -> anyhow::Result<WebOptions> {
         let table = table.as_object().cloned().unwrap_or_default();
-        let options = WebOptions::from_table(table.into_iter().collect(), Path::new("/etc/posthaste"))?;
+        let options =
+            WebOptions::from_table(table.into_iter().collect(), Path::new("/etc/posthaste"))?;
         options.check()?;
         Ok(options)
     }

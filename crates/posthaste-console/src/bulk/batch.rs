@@ -10,7 +10,7 @@ use deadpool_postgres::Pool;
 use posthaste::JobId;
 use uuid::Uuid;
 
-use crate::action::{Action, Kind, ActionState, Step};
+use crate::action::{Action, ActionState, Kind, Step};
 use crate::filter::Filter;
 use crate::redact::Redactor;
 use crate::store::{self, Session, StoreError};

@@ -125,7 +125,11 @@ impl Driver {
             return Ok(None);
         };
         known.last = id;
-        let size = known.sizes.get(&id).copied().unwrap_or(pace::FIRST_BATCH_JOBS);
+        let size = known
+            .sizes
+            .get(&id)
+            .copied()
+            .unwrap_or(pace::FIRST_BATCH_JOBS);
         let started = Instant::now();
         match self.runner.run_batch(id, size).await {
             Ok(None) => {}

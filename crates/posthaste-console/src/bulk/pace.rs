@@ -63,7 +63,10 @@ mod tests {
         assert_eq!(of(MAX_BATCH_JOBS, 500), MAX_BATCH_JOBS);
         assert_eq!(of(MAX_BATCH_JOBS, 5_000), MAX_BATCH_JOBS / 2);
         assert_eq!(of(FIRST_BATCH_JOBS, 5_000), FIRST_BATCH_JOBS);
-        assert_eq!(next_batch_size(FIRST_BATCH_JOBS, Duration::from_millis(500), false), FIRST_BATCH_JOBS);
+        assert_eq!(
+            next_batch_size(FIRST_BATCH_JOBS, Duration::from_millis(500), false),
+            FIRST_BATCH_JOBS
+        );
     }
 
     #[test]
@@ -73,6 +76,9 @@ mod tests {
         let late = StoreError::Late("its time limit");
         assert_eq!(judge_failure(&late, 0), FailedBatch::Rest(1.0));
         assert_eq!(judge_failure(&late, 4), FailedBatch::Rest(5.0));
-        assert_eq!(judge_failure(&late, MAX_FAILED_BATCHES - 1), FailedBatch::End);
+        assert_eq!(
+            judge_failure(&late, MAX_FAILED_BATCHES - 1),
+            FailedBatch::End
+        );
     }
 }

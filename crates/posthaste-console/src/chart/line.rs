@@ -34,7 +34,10 @@ impl ChartRange {
         let mut last: Option<Timestamp> = None;
         let mut is_alone = false;
         for point in points {
-            let Some((x, y)) = point.value.and_then(|value| self.coordinates(point.at, value)) else {
+            let Some((x, y)) = point
+                .value
+                .and_then(|value| self.coordinates(point.at, value))
+            else {
                 end_path(&mut path, is_alone);
                 (last, is_alone) = (None, false);
                 continue;

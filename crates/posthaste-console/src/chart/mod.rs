@@ -140,13 +140,22 @@ type Series = (&'static str, &'static str, Vec<Point>);
 
 impl Charts {
     /// Creates the charts of samples in the order of their times.
-    pub(crate) fn new(queue: Option<&str>, samples: &[Sample], over: Period, now: Timestamp) -> Self {
+    pub(crate) fn new(
+        queue: Option<&str>,
+        samples: &[Sample],
+        over: Period,
+        now: Timestamp,
+    ) -> Self {
         let all = match samples.len() {
             0 | 1 => Vec::new(),
-            _ => [rate_series(samples, over), length_series(samples), wait_series(samples, over)]
-                .into_iter()
-                .map(|(title, unit, series)| chart(title, unit, series, over, now))
-                .collect(),
+            _ => [
+                rate_series(samples, over),
+                length_series(samples),
+                wait_series(samples, over),
+            ]
+            .into_iter()
+            .map(|(title, unit, series)| chart(title, unit, series, over, now))
+            .collect(),
         };
         Self {
             over,
@@ -161,7 +170,9 @@ impl Charts {
     pub(crate) fn link(&self, over: &Period) -> String {
         let over = ("over", over.name());
         match &self.queue {
-            Some(queue) => crate::address::with_fields("/queue", &[("queue", queue), over]) + "#charts",
+            Some(queue) => {
+                crate::address::with_fields("/queue", &[("queue", queue), over]) + "#charts"
+            }
             None => crate::address::with_fields("/", &[over]) + "#charts",
         }
     }
@@ -304,7 +315,9 @@ fn missing_samples_text(samples: &[Sample], over: Period, now: Timestamp) -> Str
     let times: Vec<Timestamp> = [begin].into_iter().chain(times).chain([now]).collect();
     let between = times.iter().zip(times.iter().skip(1));
     let gaps = between.map(|(one, next)| format::seconds_between(*one, *next));
-    let seconds: f64 = gaps.filter(|seconds| *seconds > over.max_gap_seconds()).sum();
+    let seconds: f64 = gaps
+        .filter(|seconds| *seconds > over.max_gap_seconds())
+        .sum();
     match seconds > 0.0 && samples.len() > 1 {
         true => format!("For {} of it no sample was taken.", format::age(seconds)),
         false => String::new(),

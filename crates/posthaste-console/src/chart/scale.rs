@@ -61,7 +61,8 @@ mod tests {
 
     #[test]
     fn scales_end_at_a_round_value_above_all_others() {
-        let tops = [0.0, 1.0, 3.2, 41.0, 212.0, 9_000.0].map(|most| scale_end(Unit::PerSecond, most));
+        let tops =
+            [0.0, 1.0, 3.2, 41.0, 212.0, 9_000.0].map(|most| scale_end(Unit::PerSecond, most));
         assert_eq!(tops, [1.0, 1.0, 4.0, 60.0, 400.0, 10_000.0]);
         assert_eq!(scale_end(Unit::Jobs, 0.0), 2.0);
     }

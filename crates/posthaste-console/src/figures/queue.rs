@@ -134,7 +134,8 @@ fn sparkline_points(past: &VecDeque<PastTotals>, queue: &str) -> String {
         .zip(past.iter().skip(1))
         .map(|(one, next)| {
             let seconds = format::seconds_between(one.at, next.at).max(0.001);
-            ((next.queue_totals(queue).done - one.queue_totals(queue).done) as f64 / seconds).max(0.0)
+            ((next.queue_totals(queue).done - one.queue_totals(queue).done) as f64 / seconds)
+                .max(0.0)
         })
         .collect();
     let most = rates.iter().copied().fold(0.0, f64::max);

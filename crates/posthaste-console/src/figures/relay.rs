@@ -29,7 +29,11 @@ pub(crate) struct RelayLine {
     pub(crate) state: Cell,
 }
 
-pub(super) fn relay_line(snapshot: &Snapshot, relay: &RelayReport, thresholds: &Thresholds) -> RelayLine {
+pub(super) fn relay_line(
+    snapshot: &Snapshot,
+    relay: &RelayReport,
+    thresholds: &Thresholds,
+) -> RelayLine {
     let now = snapshot.server.at;
     let key = |what: &str| format!("relay.{}.{}.{what}", relay.queue, relay.worker);
     let waited = snapshot.oldest_waiting(&relay.queue).map(|one| one.seconds);

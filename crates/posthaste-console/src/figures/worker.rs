@@ -16,7 +16,11 @@ pub(crate) struct WorkerLine {
     pub(crate) state: Cell,
 }
 
-pub(super) fn worker_line(snapshot: &Snapshot, worker: &Worker, thresholds: &Thresholds) -> WorkerLine {
+pub(super) fn worker_line(
+    snapshot: &Snapshot,
+    worker: &Worker,
+    thresholds: &Thresholds,
+) -> WorkerLine {
     let is_silent = !worker.is_alive(thresholds);
     let key = |what: &str| format!("worker.{}.{what}", worker.id);
     let (word, class) = match (is_silent, worker.leads) {

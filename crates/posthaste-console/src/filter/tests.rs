@@ -31,7 +31,10 @@ fn stored_filters_keep_their_meaning_over_time() {
     let typed = format!("since:2h error:{}", "\\".repeat(900));
     let filter = read(&typed).unwrap().with_absolute_times();
     let later = "2027-01-01T00:00:00Z".parse().unwrap();
-    assert_eq!(Filter::parse_stored(&filter.to_string(), later).unwrap(), filter);
+    assert_eq!(
+        Filter::parse_stored(&filter.to_string(), later).unwrap(),
+        filter
+    );
     assert_eq!(filter.since.unwrap().typed, "2026-11-24T10:04:31Z");
 }
 
@@ -88,6 +91,8 @@ fn trailing_stars_match_any_text() {
     assert_eq!(exact.are_prefixes, [false; 4]);
     assert_eq!(read(&exact.to_string()).unwrap(), exact);
     assert!(read("12*").unwrap().are_prefixes[1] && read("12").unwrap().id == Some(12));
-    assert!(!filter.is_expressible_as_options() && read("name:a").unwrap().is_expressible_as_options());
+    assert!(
+        !filter.is_expressible_as_options() && read("name:a").unwrap().is_expressible_as_options()
+    );
     assert!(!read("priority:1").unwrap().is_expressible_as_options());
 }

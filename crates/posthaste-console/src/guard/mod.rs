@@ -48,7 +48,8 @@ pub(crate) async fn authenticate(
     }
     let by_header = door.accepts_bearer(headers);
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);
-    let is_ours = origin::is_same_origin(headers) || (by_header && origin::has_no_browser_headers(headers));
+    let is_ours =
+        origin::is_same_origin(headers) || (by_header && origin::has_no_browser_headers(headers));
     if !reads && !is_ours {
         return Fault::new(
             StatusCode::FORBIDDEN,
@@ -62,10 +63,12 @@ pub(crate) async fn authenticate(
         Access::Loopback => Some("loopback".to_owned()),
         Access::Token(_) if by_header => Some("token".to_owned()),
         Access::Token(_) => login.is_some().then(|| "login".to_owned()),
-        Access::Proxy(proxy) => match proxy::authenticated_user(proxy, client_address(&request), headers) {
-            Ok(name) => Some(name),
-            Err(fault) => return fault.into_response(),
-        },
+        Access::Proxy(proxy) => {
+            match proxy::authenticated_user(proxy, client_address(&request), headers) {
+                Ok(name) => Some(name),
+                Err(fault) => return fault.into_response(),
+            }
+        }
     };
     if who.is_none() && !needs_no_login(request.uri().path()) {
         return require_login(&request);

@@ -14,10 +14,10 @@ use crate::app::App;
 use crate::audit;
 use crate::fault::Fault;
 use crate::form::Form;
+use crate::format;
 use crate::guard::Visit;
 use crate::notice;
 use crate::store::{self, Session, StoreError};
-use crate::format;
 
 pub(crate) async fn retry(
     State(app): State<Arc<App>>,
@@ -26,9 +26,18 @@ pub(crate) async fn retry(
 ) -> Result<Response, Fault> {
     check_may_act(&app, &visit).await?;
     let ids = fields.selected_jobs()?;
-    let jobs = audit::log_outcome(&visit, "retry", &job_ids_text(&ids), retry_jobs(&app, &ids).await)?;
+    let jobs = audit::log_outcome(
+        &visit,
+        "retry",
+        &job_ids_text(&ids),
+        retry_jobs(&app, &ids).await,
+    )?;
     app.collector.invalidate().await;
-    Ok(notice::redirect_with_notice(fields.return_address(), "retry", jobs))
+    Ok(notice::redirect_with_notice(
+        fields.return_address(),
+        "retry",
+        jobs,
+    ))
 }
 
 async fn retry_jobs(app: &App, ids: &[JobId]) -> Result<usize, StoreError> {
@@ -50,9 +59,18 @@ pub(crate) async fn cancel(
 ) -> Result<Response, Fault> {
     check_may_act(&app, &visit).await?;
     let ids = fields.selected_jobs()?;
-    let jobs = audit::log_outcome(&visit, "cancel", &job_ids_text(&ids), cancel_jobs(&app, &ids).await)?;
+    let jobs = audit::log_outcome(
+        &visit,
+        "cancel",
+        &job_ids_text(&ids),
+        cancel_jobs(&app, &ids).await,
+    )?;
     app.collector.invalidate().await;
-    Ok(notice::redirect_with_notice(fields.return_address(), "cancel", jobs))
+    Ok(notice::redirect_with_notice(
+        fields.return_address(),
+        "cancel",
+        jobs,
+    ))
 }
 
 async fn cancel_jobs_once(app: &App, ids: &[JobId]) -> Result<Vec<(JobId, JobState)>, StoreError> {
@@ -97,9 +115,18 @@ pub(crate) async fn redrive(
 ) -> Result<Response, Fault> {
     check_may_act(&app, &visit).await?;
     let ids = fields.selected_jobs()?;
-    let jobs = audit::log_outcome(&visit, "redrive", &job_ids_text(&ids), redrive_jobs(&app, &ids).await)?;
+    let jobs = audit::log_outcome(
+        &visit,
+        "redrive",
+        &job_ids_text(&ids),
+        redrive_jobs(&app, &ids).await,
+    )?;
     app.collector.invalidate().await;
-    Ok(notice::redirect_with_notice(fields.return_address(), "redrive", jobs))
+    Ok(notice::redirect_with_notice(
+        fields.return_address(),
+        "redrive",
+        jobs,
+    ))
 }
 
 async fn redrive_jobs(app: &App, ids: &[JobId]) -> Result<usize, StoreError> {

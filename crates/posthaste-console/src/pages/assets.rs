@@ -36,5 +36,9 @@ pub(crate) async fn script() -> Response {
 }
 
 fn asset_response(kind: &'static str, text: &'static str) -> Response {
-    ([(CONTENT_TYPE, kind), (CACHE_CONTROL, CACHE_FOR_A_YEAR)], text).into_response()
+    (
+        [(CONTENT_TYPE, kind), (CACHE_CONTROL, CACHE_FOR_A_YEAR)],
+        text,
+    )
+        .into_response()
 }

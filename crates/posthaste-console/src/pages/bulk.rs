@@ -17,9 +17,9 @@ use crate::fault::Fault;
 use crate::figures::Figures;
 use crate::filter::Filter;
 use crate::form::{Fields, Form, Query};
+use crate::format;
 use crate::guard::Visit;
 use crate::store::{self, NewAction, StoreError};
-use crate::format;
 
 /// The most jobs of one action.
 const MAX_JOBS: u32 = 50_000_000;
@@ -102,7 +102,11 @@ pub(crate) async fn preview(
     let number = count_jobs(&app, &figures, kind, &filter).await?;
     let at_most = fields.number_within("at_most", (1, MAX_JOBS))?;
     let at_most = at_most.unwrap_or_else(|| number.upper_bound(kind, &figures, &filter));
-    let current = if kind.applies_to_given_up() { "/dead" } else { "/jobs" };
+    let current = if kind.applies_to_given_up() {
+        "/dead"
+    } else {
+        "/jobs"
+    };
     let bulk = BulkPage {
         frame: Frame::new(&app, &visit, &figures, kind.title(), current),
         kind,
@@ -143,7 +147,9 @@ fn job_filter(fields: &Fields, kind: Kind, figures: &Figures) -> Result<Filter, 
         ));
     }
     if kind == Kind::Delete && filter.state.is_none() {
-        return Err(Fault::bad_request("choose a state to delete, such as state:dead"));
+        return Err(Fault::bad_request(
+            "choose a state to delete, such as state:dead",
+        ));
     }
     if filter
         .state
@@ -198,7 +204,9 @@ impl JobCount {
 
 /// Returns how many jobs match by queue, name, tag and state.
 fn counted_jobs(kind: Kind, figures: &Figures, filter: &Filter) -> i64 {
-    let sums = figures.snapshot.sums_where(|counter| filter.matches_counter(counter));
+    let sums = figures
+        .snapshot
+        .sums_where(|counter| filter.matches_counter(counter));
     let states = kind.states().iter();
     let matching = states.filter(|state| filter.state.is_none_or(|one| one == **state));
     matching.map(|state| sums.in_state(*state)).sum()
@@ -214,7 +222,8 @@ async fn count_jobs(
         return match kind {
             Kind::Retry | Kind::Cancel => Ok(JobCount::Unknown),
             Kind::Redrive | Kind::Delete => {
-                let (jobs, is_bounded) = store::count_given_up(&app.pool, filter, MAX_COUNTED_JOBS).await?;
+                let (jobs, is_bounded) =
+                    store::count_given_up(&app.pool, filter, MAX_COUNTED_JOBS).await?;
                 Ok(if is_bounded {
                     JobCount::AtLeast(jobs)
                 } else {

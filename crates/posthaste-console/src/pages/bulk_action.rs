@@ -15,9 +15,9 @@ use crate::app::App;
 use crate::audit;
 use crate::fault::Fault;
 use crate::figures::{BulkLine, bulk_line};
+use crate::format;
 use crate::guard::Visit;
 use crate::store::{self, Session};
-use crate::format;
 
 /// Actions that the list shows at most.
 const MAX_LISTED_ACTIONS: i64 = 200;
@@ -42,7 +42,8 @@ impl ActionPage {
     }
 
     fn may_stop(&self) -> bool {
-        self.has_progress(Progress::Running) && self.stopped_by.is_none() || self.has_progress(Progress::Failed)
+        self.has_progress(Progress::Running) && self.stopped_by.is_none()
+            || self.has_progress(Progress::Failed)
     }
 
     fn may_continue(&self) -> bool {
@@ -68,7 +69,10 @@ pub(crate) async fn show(
         verb: action.kind.past_verb(),
         at_most: format::count(action.at_most),
         jobs: address::filtered_jobs(path, &action.filter),
-        stopped_by: action.stopped_by.as_ref().map(|who| format::one_line(who, 60)),
+        stopped_by: action
+            .stopped_by
+            .as_ref()
+            .map(|who| format::one_line(who, 60)),
         is_ours: action.is_ours,
     };
     Ok(page(StatusCode::OK, &one))
@@ -124,7 +128,12 @@ pub(crate) async fn continue_action(
     check_may_act(&app, &visit).await?;
     let action = find_action(&app, &id).await?;
     let continued = store::continue_action(&app.pool, action.id, app.driver.console_id()).await;
-    audit::log_outcome(&visit, "continue", &action.log_description(), continued.map(|_| 0))?;
+    audit::log_outcome(
+        &visit,
+        "continue",
+        &action.log_description(),
+        continued.map(|_| 0),
+    )?;
     app.driver.start();
     app.driver.wake();
     app.driver.wait_for_end(action.id).await;

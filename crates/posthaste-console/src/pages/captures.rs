@@ -17,10 +17,10 @@ use crate::app::App;
 use crate::audit;
 use crate::fault::Fault;
 use crate::form::{Fields, Form};
+use crate::format;
 use crate::guard::Visit;
 use crate::notice;
 use crate::store;
-use crate::format;
 
 /// A capture, as a row of the table.
 struct CaptureRow {
@@ -125,7 +125,10 @@ fn copy_text(one: &Overview) -> String {
 }
 
 fn gap_row(gap: &Gap, now: Timestamp) -> GapRow {
-    let accepted = gap.accepted_by.as_deref().map(|who| format::one_line(who, 60));
+    let accepted = gap
+        .accepted_by
+        .as_deref()
+        .map(|who| format::one_line(who, 60));
     GapRow {
         id: gap.id,
         capture: format::one_line(&gap.capture, 60),
@@ -171,7 +174,11 @@ async fn set_paused(
     let changed = store::pause_capture(&app.pool, name, is_paused).await;
     let changed = audit::log_outcome(visit, action, name, changed)?;
     app.collector.invalidate().await;
-    Ok(notice::redirect_with_notice(fields.return_address(), did, changed))
+    Ok(notice::redirect_with_notice(
+        fields.return_address(),
+        did,
+        changed,
+    ))
 }
 
 pub(crate) async fn accept_gap(
@@ -188,5 +195,9 @@ pub(crate) async fn accept_gap(
     let accepted = store::accept_gap(&app.pool, id).await;
     let accepted = audit::log_outcome(&visit, "accept gap", &id.to_string(), accepted)?;
     app.collector.invalidate().await;
-    Ok(notice::redirect_with_notice(fields.return_address(), "accept", accepted))
+    Ok(notice::redirect_with_notice(
+        fields.return_address(),
+        "accept",
+        accepted,
+    ))
 }

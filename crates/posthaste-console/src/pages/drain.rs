@@ -15,9 +15,9 @@ use crate::audit;
 use crate::fault::Fault;
 use crate::figures::Cell;
 use crate::form::{Form, Query};
+use crate::format;
 use crate::guard::Visit;
 use crate::notice;
-use crate::format;
 
 #[derive(Template)]
 #[template(path = "drain.html")]

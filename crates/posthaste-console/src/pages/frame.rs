@@ -100,13 +100,15 @@ impl Frame {
         title: impl Into<String>,
         current: &str,
     ) -> Self {
-        let items = NAVIGATION_PAGES.into_iter().map(|(href, label, letter, _)| NavigationItem {
-            href,
-            label,
-            letter,
-            is_current: href == current,
-            cell: None,
-        });
+        let items = NAVIGATION_PAGES
+            .into_iter()
+            .map(|(href, label, letter, _)| NavigationItem {
+                href,
+                label,
+                letter,
+                is_current: href == current,
+                cell: None,
+            });
         Self {
             title: title.into(),
             nonce: visit.nonce.clone(),

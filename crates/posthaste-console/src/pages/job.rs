@@ -17,11 +17,11 @@ use crate::address;
 use crate::app::App;
 use crate::fault::Fault;
 use crate::filter::Filter;
+use crate::format;
 use crate::guard::Visit;
 use crate::redact::{Piece, Redactor};
 use crate::store::{self, Session, StoreError, Waiting};
-use crate::format;
-use order::{MAX_COUNTED_SUCCESSORS, KeyOrder};
+use order::{KeyOrder, MAX_COUNTED_SUCCESSORS};
 
 /// The most that is shown of the arguments, in bytes, and of an error, in characters.
 const MAX_ARGUMENT_BYTES: usize = 64 * 1024;
@@ -76,7 +76,9 @@ pub(crate) async fn show(
     visit: Visit,
     Path(id): Path<String>,
 ) -> Result<Response, Fault> {
-    let number: i64 = id.parse().map_err(|_| unknown_job(&format::one_line(&id, 40)))?;
+    let number: i64 = id
+        .parse()
+        .map_err(|_| unknown_job(&format::one_line(&id, 40)))?;
     let JobData {
         job,
         failures,
@@ -147,7 +149,9 @@ async fn read_job(app: &App, id: JobId) -> Result<Option<JobData>, StoreError> {
     };
     let failures = session.jobs()?.failures(id).await?;
     let waiting = match &job.ordering_key {
-        Some(key) if !has_ended(job.state) => store::waiting_for_turn(&session, key, MAX_COUNTED_SUCCESSORS).await?,
+        Some(key) if !has_ended(job.state) => {
+            store::waiting_for_turn(&session, key, MAX_COUNTED_SUCCESSORS).await?
+        }
         _ => Vec::new(),
     };
     session.commit().await?;
@@ -237,7 +241,10 @@ fn failure_text(failure: &Failure) -> String {
         "discarded" => format!("Attempt {attempt}: discarded by its handler{by}"),
         "cancelled" => format!("Attempt {attempt}{by} was cancelled"),
         "crashed" => format!("Attempt {attempt}: its worker died{by}"),
-        other => format!("Attempt {attempt} ended{by}: {}", format::one_line(other, 40)),
+        other => format!(
+            "Attempt {attempt} ended{by}: {}",
+            format::one_line(other, 40)
+        ),
     }
 }
 
@@ -310,7 +317,10 @@ fn job_facts(job: &FoundJob, now: Timestamp, secrets: &Redactor) -> Vec<(&'stati
     }
     // Attempts are deleted after some time; this error is retained with the job.
     if let Some(error) = &job.last_error {
-        facts.push(("Last error", format::one_line(&secrets.redact_error(error), 300)));
+        facts.push((
+            "Last error",
+            format::one_line(&secrets.redact_error(error), 300),
+        ));
     }
     facts
 }

@@ -22,12 +22,12 @@ use crate::fault::Fault;
 use crate::figures::Figures;
 use crate::filter::Filter;
 use crate::form::{Fields, Query};
+use crate::format;
 use crate::guard::Visit;
 use crate::redact::{Piece, Redactor};
-use crate::search::{SearchResult, JobSearch};
+use crate::search::{JobSearch, SearchResult};
 use crate::store::JobRow;
 use crate::window::{Cursor, GIVEN_UP_STATES};
-use crate::format;
 
 /// Jobs of a page by default, and the most that an address can request.
 const DEFAULT_PAGE_JOBS: u32 = 50;
@@ -185,8 +185,12 @@ async fn list(
         return Ok(Redirect::to(&format!("/jobs/{id}")).into_response());
     }
     let typed = fields.get("filter").unwrap_or_default().to_owned();
-    let sums = figures.snapshot.sums_where(|counter| filter.matches_counter(counter));
-    let limit = fields.number("limit", (1, MAX_PAGE_JOBS))?.unwrap_or(DEFAULT_PAGE_JOBS);
+    let sums = figures
+        .snapshot
+        .sums_where(|counter| filter.matches_counter(counter));
+    let limit = fields
+        .number("limit", (1, MAX_PAGE_JOBS))?
+        .unwrap_or(DEFAULT_PAGE_JOBS);
     let at = fields.get("at").map(str::parse::<Cursor>).transpose();
     let at = at.map_err(|_| Fault::bad_request("this page of the list does not exist"))?;
     let is_continued = at.is_some();
@@ -207,7 +211,9 @@ async fn list(
         true => causes::cause_table(app, &filter).await?,
         false => CauseTable::default(),
     };
-    let is_kept = filter.state.is_some_and(|state| GIVEN_UP_STATES.contains(&state));
+    let is_kept = filter
+        .state
+        .is_some_and(|state| GIVEN_UP_STATES.contains(&state));
     let (title, current) = match (path, filter.state) {
         ("/dead", Some(JobState::Expired)) => ("Expired", EXPIRED_JOBS_ADDRESS),
         ("/dead", Some(JobState::Discarded)) => ("Discarded", "/dead"),

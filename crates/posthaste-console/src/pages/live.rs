@@ -13,12 +13,12 @@ use jiff::Timestamp;
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::app::App;
-use crate::collector::{MIN_READ_INTERVAL, FiguresResult};
+use crate::collector::{FiguresResult, MIN_READ_INTERVAL};
 use crate::fault::Fault;
 use crate::figures::Figures;
+use crate::format;
 use crate::guard::{Login, Visit};
 use crate::store::StoreError;
-use crate::format;
 
 /// The longest duration of a stream, which also ends with its login. The page then opens a new one.
 const MAX_STREAM_TIME: Duration = Duration::from_secs(1_800);

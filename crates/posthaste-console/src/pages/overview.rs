@@ -15,8 +15,8 @@ use crate::chart::Charts;
 use crate::fault::Fault;
 use crate::figures::Figures;
 use crate::form::Query;
-use crate::guard::Visit;
 use crate::format;
+use crate::guard::Visit;
 
 #[derive(Template)]
 #[template(path = "overview.html")]

@@ -18,11 +18,11 @@ use crate::audit;
 use crate::fault::Fault;
 use crate::filter::Filter;
 use crate::form::{Fields, Form};
+use crate::format;
 use crate::guard::Visit;
 use crate::notice;
 use crate::redact::{Piece, Redactor};
 use crate::store;
-use crate::format;
 
 /// The most characters of arguments in a row.
 const MAX_ARGUMENT_CHARS: usize = 120;
@@ -65,7 +65,10 @@ pub(crate) async fn show(State(app): State<Arc<App>>, visit: Visit) -> Result<Re
     let now = figures.snapshot.server.at;
     let periodic = PeriodicPage {
         frame: Frame::new(&app, &visit, &figures, "Periodic", "/periodic"),
-        rows: all.iter().map(|one| periodic_row(one, now, &app.secrets)).collect(),
+        rows: all
+            .iter()
+            .map(|one| periodic_row(one, now, &app.secrets))
+            .collect(),
         took,
     };
     Ok(page(StatusCode::OK, &periodic))
@@ -153,7 +156,11 @@ pub(crate) async fn run_now(
     let jobs = store::run_periodic(&app.pool, name).await;
     let jobs = audit::log_outcome(&visit, "run periodic", name, jobs)?;
     app.collector.invalidate().await;
-    Ok(notice::redirect_with_notice(fields.return_address(), "run", jobs))
+    Ok(notice::redirect_with_notice(
+        fields.return_address(),
+        "run",
+        jobs,
+    ))
 }
 
 pub(crate) async fn switch_off(
@@ -172,7 +179,12 @@ pub(crate) async fn switch_on(
     switch_periodic(&app, &visit, &fields, true).await
 }
 
-async fn switch_periodic(app: &App, visit: &Visit, fields: &Fields, is_on: bool) -> Result<Response, Fault> {
+async fn switch_periodic(
+    app: &App,
+    visit: &Visit,
+    fields: &Fields,
+    is_on: bool,
+) -> Result<Response, Fault> {
     check_may_act(app, visit).await?;
     let name = &fields.name("name")?;
     let (action, did) = match is_on {
@@ -181,5 +193,9 @@ async fn switch_periodic(app: &App, visit: &Visit, fields: &Fields, is_on: bool)
     };
     let changed = store::switch_periodic(&app.pool, name, is_on).await;
     let changed = audit::log_outcome(visit, action, name, changed)?;
-    Ok(notice::redirect_with_notice(fields.return_address(), did, changed))
+    Ok(notice::redirect_with_notice(
+        fields.return_address(),
+        did,
+        changed,
+    ))
 }

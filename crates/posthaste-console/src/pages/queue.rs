@@ -16,7 +16,7 @@ use crate::figures::{Figures, QueueLine};
 use crate::filter::Filter;
 use crate::form::{Fields, Query};
 use crate::guard::Visit;
-use crate::{address, store, format};
+use crate::{address, format, store};
 
 #[derive(Template)]
 #[template(path = "queue.html")]
@@ -64,7 +64,10 @@ impl QueuePage {
 
     /// Returns a name for a period that is not one of the choices.
     fn other_rate_period(&self, per: &f64) -> Option<String> {
-        let is_usual = self.per.iter().any(|(usual, _)| self.is_rate_period(usual, per));
+        let is_usual = self
+            .per
+            .iter()
+            .any(|(usual, _)| self.is_rate_period(usual, per));
         (*per > 0.0 && !is_usual).then(|| format!("every {}", format::precise_duration(*per)))
     }
 }

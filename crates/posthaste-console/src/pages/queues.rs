@@ -54,7 +54,12 @@ pub(crate) async fn resume(
 ) -> Result<Response, Fault> {
     check_may_act(&app, &visit).await?;
     let queue = &find_queue(&app, &fields).await?;
-    audit::log_outcome(&visit, "resume", queue, set_paused(&app, queue, false).await)?;
+    audit::log_outcome(
+        &visit,
+        "resume",
+        queue,
+        set_paused(&app, queue, false).await,
+    )?;
     Ok(redirect_after_change(&app, &fields, "resume").await)
 }
 
@@ -77,7 +82,11 @@ async fn queue_exists(app: &App, queue: &str) -> Result<bool, StoreError> {
     Ok(figures.queues.iter().any(|line| line.name == queue))
 }
 
-pub(super) async fn set_paused(app: &App, queue: &str, is_paused: bool) -> Result<usize, StoreError> {
+pub(super) async fn set_paused(
+    app: &App,
+    queue: &str,
+    is_paused: bool,
+) -> Result<usize, StoreError> {
     let session = Session::begin_action(&app.pool).await?;
     match is_paused {
         true => session.jobs()?.pause(queue).await?,
@@ -149,7 +158,11 @@ pub(crate) async fn keep(
     Ok(redirect_after_change(&app, &fields, action).await)
 }
 
-async fn set_retention(app: &App, queue: &str, keep: Option<Duration>) -> Result<usize, StoreError> {
+async fn set_retention(
+    app: &App,
+    queue: &str,
+    keep: Option<Duration>,
+) -> Result<usize, StoreError> {
     let session = Session::begin_action(&app.pool).await?;
     session.jobs()?.keep(queue, keep).await?;
     session.commit().await.map(|()| 0)

@@ -15,10 +15,10 @@ use crate::audit;
 use crate::fault::Fault;
 use crate::filter::quote_for_shell;
 use crate::form::{Fields, Form, Query};
+use crate::format;
 use crate::guard::Visit;
 use crate::notice;
 use crate::store;
-use crate::format;
 
 /// The most ids of one form.
 const MAX_IDS: usize = 10_000;
@@ -137,7 +137,9 @@ fn read_selection(fields: &Fields) -> Result<Reindex, Fault> {
                 ..all
             })
         }
-        _ => Err(Fault::bad_request("choose documents by all, ids, value or time")),
+        _ => Err(Fault::bad_request(
+            "choose documents by all, ids, value or time",
+        )),
     }
 }
 

@@ -15,9 +15,9 @@ use crate::Access;
 use crate::app::App;
 use crate::fault::Fault;
 use crate::figures::Figures;
+use crate::format;
 use crate::guard::Visit;
 use crate::store;
-use crate::format;
 
 /// The name and the value of a setting.
 type Setting = (&'static str, String);

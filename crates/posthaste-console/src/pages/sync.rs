@@ -17,9 +17,9 @@ use crate::app::App;
 use crate::fault::Fault;
 use crate::figures::{Cell, Figures};
 use crate::filter::Filter;
+use crate::format;
 use crate::guard::Visit;
 use crate::store::{self, AuditResult, StoreError, Synced};
-use crate::format;
 
 /// The most reasons of a sync that are shown; reasons that name documents may be thousands.
 const MAX_REASONS: usize = 5;
@@ -153,7 +153,12 @@ fn sync_row(figures: &Figures, one: Synced, behind: Option<Behind>, late: f64) -
         reindex_jobs: address::queue_jobs(&again),
         state,
         class,
-        problems: behind.problems.iter().take(MAX_REASONS).map(reason_row).collect(),
+        problems: behind
+            .problems
+            .iter()
+            .take(MAX_REASONS)
+            .map(reason_row)
+            .collect(),
         audited: one.audited.as_ref().map_or_else(String::new, audit_text),
         differs: one.audited.as_ref().is_some_and(audit_differs),
         left: Cell::number(format!("queue.{again}.available"), reindex.pending()),

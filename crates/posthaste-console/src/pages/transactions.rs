@@ -16,9 +16,9 @@ use super::page;
 use crate::app::App;
 use crate::fault::Fault;
 use crate::figures::Figures;
+use crate::format;
 use crate::guard::Visit;
 use crate::store::{self, DeadRows, StoreError};
-use crate::format;
 
 /// A holder, as a row of the table.
 struct HolderRow {
@@ -81,7 +81,10 @@ pub(crate) async fn show(State(app): State<Arc<App>>, visit: Visit) -> Result<Re
         dead: format::count(one.dead),
         live: format::count(one.live),
         vacuumed: match one.vacuumed_at {
-            Some(at) => format!("{} ago", format::age(format::seconds_between(at, now).max(0.0))),
+            Some(at) => format!(
+                "{} ago",
+                format::age(format::seconds_between(at, now).max(0.0))
+            ),
             None => "–".to_owned(),
         },
     };
@@ -152,9 +155,11 @@ pub(super) async fn queue_cost_text(app: &App, figures: &Figures) -> Result<Stri
         true => Vec::new(),
         false => match store::enqueuing_pids(&app.pool).await {
             Err(StoreError::Late(_)) => {
-                return Ok("Unknown: the database did not return the enqueuing sessions within two \
+                return Ok(
+                    "Unknown: the database did not return the enqueuing sessions within two \
                            seconds."
-                    .to_owned());
+                        .to_owned(),
+                );
             }
             pids => pids?,
         },
@@ -165,7 +170,10 @@ pub(super) async fn queue_cost_text(app: &App, figures: &Figures) -> Result<Stri
         _ => false,
     };
     let enqueuing = holders.iter().filter(has_enqueued).count();
-    Ok(segment_cost_text(figures.snapshot.segments.untruncated(), enqueuing))
+    Ok(segment_cost_text(
+        figures.snapshot.segments.untruncated(),
+        enqueuing,
+    ))
 }
 
 fn segment_cost_text(segments: i64, enqueuing: usize) -> String {

@@ -13,9 +13,9 @@ use super::frame::Frame;
 use super::page;
 use crate::app::App;
 use crate::fault::Fault;
-use crate::guard::Visit;
-use crate::two_phase::{MAX_OPEN, Overview, MAX_STUCK};
 use crate::format;
+use crate::guard::Visit;
+use crate::two_phase::{MAX_OPEN, MAX_STUCK, Overview};
 
 /// Documents of a transaction that are named at most.
 const MAX_NAMED_DOCUMENTS: usize = 6;
@@ -85,8 +85,14 @@ fn overview_text(overview: &Overview, now: Timestamp) -> OverviewText {
     let open = overview.open.iter().take(MAX_OPEN);
     let open = open.filter(|one| !is_stuck(&one.id));
     OverviewText {
-        stuck: overview.stuck.iter().map(|one| stuck_row(one, now)).collect(),
-        open: open.map(|one| transaction_row(&one.id, &one.record, now)).collect(),
+        stuck: overview
+            .stuck
+            .iter()
+            .map(|one| stuck_row(one, now))
+            .collect(),
+        open: open
+            .map(|one| transaction_row(&one.id, &one.record, now))
+            .collect(),
         has_more_stuck: overview.stuck.len() >= MAX_STUCK,
         has_more: overview.open.len() > MAX_OPEN,
         took: format::precise_duration(overview.took.as_secs_f64()),
@@ -143,7 +149,8 @@ fn stuck_row(stuck: &Stuck, now: Timestamp) -> TransactionRow {
 
 /// Describes a transaction that is not blocked: it waits for recovery.
 fn waiting_text(record: &Record, now: Timestamp) -> (String, String) {
-    let late = seconds_since(record.next_attempt_at.as_deref(), now).is_none_or(|ago| ago > MAX_RECOVERY_DELAY_SECONDS);
+    let late = seconds_since(record.next_attempt_at.as_deref(), now)
+        .is_none_or(|ago| ago > MAX_RECOVERY_DELAY_SECONDS);
     let what = match late {
         true => "nothing; recovery has not run yet",
         false => "nothing; recovery runs again",
@@ -158,10 +165,16 @@ fn waiting_text(record: &Record, now: Timestamp) -> (String, String) {
 fn blocker_text(blocker: &Blocker) -> (String, String) {
     let then = match blocker {
         Blocker::Missing(document) => {
-            format!("posthaste two-phase open {}=0", format::one_line(document, 64))
+            format!(
+                "posthaste two-phase open {}=0",
+                format::one_line(document, 64)
+            )
         }
         Blocker::Refused(document, _) => {
-            format!("posthaste two-phase balance {}", format::one_line(document, 64))
+            format!(
+                "posthaste two-phase balance {}",
+                format::one_line(document, 64)
+            )
         }
         Blocker::Rule(_) | Blocker::Unreadable(_) => "posthaste two-phase audit".to_owned(),
     };

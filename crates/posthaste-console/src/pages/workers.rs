@@ -15,9 +15,9 @@ use super::page;
 use crate::app::App;
 use crate::fault::Fault;
 use crate::figures::{Figures, WorkerLine};
+use crate::format;
 use crate::guard::Visit;
 use crate::store::{self, StoreError};
-use crate::format;
 
 /// A worker that has ended, as a row of the table.
 struct EndedWorkerRow {

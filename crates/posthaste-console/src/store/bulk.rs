@@ -6,7 +6,7 @@ use tokio_postgres::types::{ToSql, Type};
 use uuid::Uuid;
 
 use super::{Session, StoreError};
-use crate::action::{Action, Kind, ActionState, Progress, Step};
+use crate::action::{Action, ActionState, Kind, Progress, Step};
 
 /// Ended actions that are kept.
 const MAX_ENDED_ACTIONS: i32 = 200;
@@ -72,7 +72,10 @@ pub(crate) async fn read_action(pool: &Pool, id: i32) -> Result<Option<Action>, 
 }
 
 /// Reads the running actions, and at most this many of the newest others.
-pub(crate) async fn read_actions(session: &Session, newest: i64) -> Result<Vec<Action>, StoreError> {
+pub(crate) async fn read_actions(
+    session: &Session,
+    newest: i64,
+) -> Result<Vec<Action>, StoreError> {
     let newest: [(&(dyn ToSql + Sync), Type); 1] = [(&newest, Type::INT8)];
     let sql = include_str!("bulk_newest.sql");
     let rows = session.client()?.query_typed(sql, &newest).await?;

@@ -9,8 +9,8 @@ use tokio_postgres::types::{ToSql, Type};
 
 use super::{Session, StoreError};
 use crate::filter::Filter;
-use crate::window::{Cursor, Tid};
 use crate::format;
+use crate::window::{Cursor, Tid};
 
 /// Given-up or completed jobs that one query reads at most.
 const MAX_READ_JOBS: i64 = 20_000;
@@ -122,7 +122,10 @@ pub(crate) async fn read_slot(
     let read = rows.iter().map(|row| {
         let at: String = row.try_get("at")?;
         let nowhere = || StoreError::Failed(format!("{at} is not a position"));
-        JobRow::from_row(row, Cursor::Slot(slot, Tid::from_sql(&at).ok_or_else(nowhere)?))
+        JobRow::from_row(
+            row,
+            Cursor::Slot(slot, Tid::from_sql(&at).ok_or_else(nowhere)?),
+        )
     });
     read.collect()
 }
@@ -255,7 +258,9 @@ pub(crate) async fn read_completed(
     ];
     let sql = include_str!("finished.sql");
     let rows = session.client()?.query_typed(sql, &values).await?;
-    let mut page = KeptPage::from_rows(&rows, "ended_at", MAX_READ_JOBS, |_, id| Cursor::Completed(id))?;
+    let mut page = KeptPage::from_rows(&rows, "ended_at", MAX_READ_JOBS, |_, id| {
+        Cursor::Completed(id)
+    })?;
     let ended: Result<HashMap<i64, Timestamp>, tokio_postgres::Error> = rows
         .iter()
         .map(|row| Ok((row.try_get("id")?, row.try_get("ended_at")?)))

@@ -36,8 +36,6 @@ pub(crate) use samples::{read_samples, take_sample};
 pub(crate) use server::{Installation, SchemaStep, SegmentLog, read_installation};
 pub(crate) use session::Session;
 pub(crate) use snapshot::read as read_snapshot;
-pub(crate) use synced::{
-    AuditResult, Synced, begin_reindex, plan_reindex, read_lags, read_syncs,
-};
+pub(crate) use synced::{AuditResult, Synced, begin_reindex, plan_reindex, read_lags, read_syncs};
 pub(crate) use tables::{DeadRows, enqueuing_pids, read_dead_rows};
 pub(crate) use workers::{EndedWorker, read_ended_workers, running_by_worker};

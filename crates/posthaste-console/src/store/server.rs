@@ -47,7 +47,11 @@ pub(crate) async fn read_installation(pool: &Pool) -> Result<Installation, Store
         steps: steps?,
         keep_attempts: second("attempts")?.unwrap_or_default(),
         keep_inbox: second("inbox")?.unwrap_or_default(),
-        log: log.first().map(segment_log_from_row).transpose()?.unwrap_or_default(),
+        log: log
+            .first()
+            .map(segment_log_from_row)
+            .transpose()?
+            .unwrap_or_default(),
     };
     session.commit().await?;
     Ok(installed)

@@ -101,7 +101,10 @@ pub(crate) async fn begin_reindex(
     let client = session.client()?;
     let plan = reindex.plan(client, table).await;
     let plan = plan.map_err(StoreError::from_selection)?;
-    let jobs = plan.begin(client).await.map_err(StoreError::from_selection)?;
+    let jobs = plan
+        .begin(client)
+        .await
+        .map_err(StoreError::from_selection)?;
     session.commit().await?;
     Ok(usize::try_from(jobs).unwrap_or(usize::MAX))
 }

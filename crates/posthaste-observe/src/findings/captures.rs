@@ -5,7 +5,7 @@ use posthaste_capture::Overview;
 
 use crate::checks::{CaptureProblem, Checks};
 use crate::finding::{Finding, Kind};
-use crate::format::{bytes, pluralize, one_line};
+use crate::format::{bytes, one_line, pluralize};
 use crate::snapshot::Snapshot;
 
 /// Log that waits for a capture without a process before that is reported, in bytes: a capture may
@@ -24,7 +24,12 @@ pub(super) fn findings(snapshot: &Snapshot) -> Vec<Finding> {
     captures
         .flat_map(|capture| {
             let path = path_finding(capture, snapshot.server.at);
-            [state_finding(capture), path, copy_finding(capture), gap_finding(capture)]
+            [
+                state_finding(capture),
+                path,
+                copy_finding(capture),
+                gap_finding(capture),
+            ]
         })
         .flatten()
         .collect()

@@ -6,7 +6,7 @@ use posthaste::State;
 
 use crate::facts::{FailedPeriodicJob, FailingJobs, GivenUpJobs};
 use crate::finding::{Finding, Kind};
-use crate::format::{count, pluralize, one_line};
+use crate::format::{count, one_line, pluralize};
 use crate::snapshot::Snapshot;
 use crate::thresholds::Thresholds;
 
@@ -14,7 +14,10 @@ use crate::thresholds::Thresholds;
 const MAX_COUNTED_JOBS: i64 = 1_000;
 
 pub(super) fn findings(snapshot: &Snapshot, thresholds: &Thresholds) -> Vec<Finding> {
-    let given_up = snapshot.given_up.iter().map(|one| given_up_finding(snapshot, one));
+    let given_up = snapshot
+        .given_up
+        .iter()
+        .map(|one| given_up_finding(snapshot, one));
     let uncounted = snapshot.counters.is_partial.then(uncounted_jobs_finding);
     given_up
         .chain(failing_jobs_findings(snapshot, thresholds))
@@ -52,7 +55,9 @@ fn failing_jobs_findings(snapshot: &Snapshot, thresholds: &Thresholds) -> Vec<Fi
     let sums = snapshot.sums_by_queue();
     queues.retain(|queue, _| sums.get(queue).is_some_and(|sums| sums.due() > 0));
     let queues = queues.into_values();
-    queues.map(|(most, jobs)| failing_jobs_finding(most, jobs)).collect()
+    queues
+        .map(|(most, jobs)| failing_jobs_finding(most, jobs))
+        .collect()
 }
 
 fn failing_jobs_finding(most: &FailingJobs, jobs: i64) -> Finding {
@@ -88,7 +93,8 @@ fn given_up_finding(snapshot: &Snapshot, one: &GivenUpJobs) -> Finding {
         ),
         _ => {
             let error = one.error.as_ref();
-            let error = error.map_or_else(String::new, |error| format!(": {}", one_line(error, 160)));
+            let error =
+                error.map_or_else(String::new, |error| format!(": {}", one_line(error, 160)));
             Finding::new(
                 Kind::JobsDead,
                 format!(

@@ -4,7 +4,7 @@ use posthaste_relay::RelayState;
 
 use crate::facts::QueueActivity;
 use crate::finding::{Finding, Kind};
-use crate::format::{pluralize, one_line, rate, age_with_seconds, time};
+use crate::format::{age_with_seconds, one_line, pluralize, rate, time};
 use crate::snapshot::{Snapshot, failing_since};
 use crate::sums::Sums;
 use crate::thresholds::Thresholds;
@@ -13,9 +13,11 @@ pub(super) fn findings(snapshot: &Snapshot, thresholds: &Thresholds) -> Vec<Find
     let sums = snapshot.sums_by_queue();
     let of = |queue: &str| sums.get(queue).copied().unwrap_or_default();
     let waiting = snapshot.waiting_queues().into_iter();
-    let waiting = waiting.filter_map(|queue| waiting_jobs_finding(snapshot, thresholds, queue, of(queue)));
+    let waiting =
+        waiting.filter_map(|queue| waiting_jobs_finding(snapshot, thresholds, queue, of(queue)));
     let failing = snapshot.windows.iter();
-    let failing = failing.filter_map(|window| failing_queue_finding(window, thresholds, of(&window.queue)));
+    let failing =
+        failing.filter_map(|window| failing_queue_finding(window, thresholds, of(&window.queue)));
     let is_paused = |queue: &str| snapshot.paused_at(queue).is_some();
     let long = thresholds.length_above.iter();
     let long = long.filter(|(queue, _)| !is_paused(queue));
@@ -120,7 +122,11 @@ fn late_remedy(snapshot: &Snapshot, queue: &str) -> String {
 }
 
 /// Returns a finding if too many attempts of a queue failed.
-fn failing_queue_finding(window: &QueueActivity, thresholds: &Thresholds, sums: Sums) -> Option<Finding> {
+fn failing_queue_finding(
+    window: &QueueActivity,
+    thresholds: &Thresholds,
+    sums: Sums,
+) -> Option<Finding> {
     if !window.is_failing(thresholds) {
         return None;
     }

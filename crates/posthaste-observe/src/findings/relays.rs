@@ -3,7 +3,7 @@
 use posthaste_relay::{RelayReport, RelayState};
 
 use crate::finding::{Finding, Kind};
-use crate::format::{age, pluralize, one_line, seconds_between};
+use crate::format::{age, one_line, pluralize, seconds_between};
 use crate::snapshot::{Snapshot, failing_since, relay_name};
 use crate::thresholds::Thresholds;
 

@@ -8,7 +8,9 @@ pub(super) fn findings(checks: &Checks) -> Vec<Finding> {
         return Vec::new();
     };
     let own = own_rights_finding(&checks.server.role, rights);
-    own.into_iter().chain(outdated_roles_finding(rights)).collect()
+    own.into_iter()
+        .chain(outdated_roles_finding(rights))
+        .collect()
 }
 
 fn own_rights_finding(role: &str, rights: &Rights) -> Option<Finding> {

@@ -3,7 +3,7 @@
 use crate::checks::{Checks, UnsyncedTable};
 use crate::facts::SyncedTable;
 use crate::finding::{Finding, Kind};
-use crate::format::{age, pluralize, one_line};
+use crate::format::{age, one_line, pluralize};
 use crate::snapshot::Snapshot;
 use crate::thresholds::Thresholds;
 
@@ -43,7 +43,11 @@ fn finding(snapshot: &Snapshot, thresholds: &Thresholds, sync: &SyncedTable) -> 
     })
 }
 
-fn late_sync_finding(snapshot: &Snapshot, thresholds: &Thresholds, sync: &SyncedTable) -> Option<Finding> {
+fn late_sync_finding(
+    snapshot: &Snapshot,
+    thresholds: &Thresholds,
+    sync: &SyncedTable,
+) -> Option<Finding> {
     let name = one_line(&sync.name, 80);
     let queue = posthaste_sync::queue(&sync.name);
     if snapshot.paused_at(&queue).is_some() {

@@ -7,7 +7,8 @@ use posthaste::{Counter, Oldest};
 use super::*;
 use crate::checks::{Rights, UnsyncedTable};
 use crate::facts::{
-    EndedTransaction, FailingJobs, QueueSettings, Server, StoreState, SyncedTable, QueueActivity, Worker,
+    EndedTransaction, FailingJobs, QueueActivity, QueueSettings, Server, StoreState, SyncedTable,
+    Worker,
 };
 use crate::finding::{Kind, group_by_kind};
 

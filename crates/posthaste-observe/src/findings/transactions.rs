@@ -4,7 +4,7 @@ use posthaste::{Holder, HolderKind};
 
 use crate::checks::Checks;
 use crate::finding::{Finding, Kind};
-use crate::format::{age, pluralize, one_line, time};
+use crate::format::{age, one_line, pluralize, time};
 use crate::holders::{holder_detail, holder_name};
 use crate::snapshot::Snapshot;
 use crate::thresholds::Thresholds;
@@ -43,16 +43,18 @@ fn finding(holder: &Holder, thresholds: &Thresholds) -> Option<Finding> {
             "Start its reader. If it is not needed, run SELECT pg_drop_replication_slot with its \
              name.",
         ),
-        HolderKind::Replica if holder.transactions > Some(MAX_REPLICA_TRANSACTIONS) => Finding::new(
-            Kind::TransactionReplica,
-            format!(
-                "Vacuum is held back for more than 10,000 transactions by {name} \
+        HolderKind::Replica if holder.transactions > Some(MAX_REPLICA_TRANSACTIONS) => {
+            Finding::new(
+                Kind::TransactionReplica,
+                format!(
+                    "Vacuum is held back for more than 10,000 transactions by {name} \
                  (hot_standby_feedback). posthaste is not affected, unless it reads a queue there."
-            ),
-            "On the replica run SELECT pid, usename, xact_start FROM pg_stat_activity WHERE \
+                ),
+                "On the replica run SELECT pid, usename, xact_start FROM pg_stat_activity WHERE \
              backend_xmin IS NOT NULL ORDER BY xact_start, end the oldest by \
              pg_terminate_backend(pid), and keep long readers off the queue's tables.",
-        ),
+            )
+        }
         HolderKind::Prepared if is_long => Finding::new(
             Kind::TransactionPrepared,
             format!("The {name} ({detail}) was prepared {ago} and has not ended."),

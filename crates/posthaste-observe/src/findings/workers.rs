@@ -2,7 +2,7 @@
 
 use crate::facts::Worker;
 use crate::finding::{Finding, Kind};
-use crate::format::{age, pluralize, one_line, seconds_between, time};
+use crate::format::{age, one_line, pluralize, seconds_between, time};
 use crate::snapshot::Snapshot;
 use crate::thresholds::Thresholds;
 
@@ -82,7 +82,9 @@ fn no_worker_finding(snapshot: &Snapshot) -> Option<Finding> {
         });
     }
     let jobs: i64 = ours.iter().map(|(_, sums)| sums.pending()).sum();
-    let since = ours.iter().filter_map(|(queue, _)| snapshot.oldest_waiting(queue));
+    let since = ours
+        .iter()
+        .filter_map(|(queue, _)| snapshot.oldest_waiting(queue));
     let since = since.map(|oldest| oldest.since).min();
     let oldest = since.map(|since| time(since, snapshot.server.at));
     let oldest = oldest.map_or_else(String::new, |since| format!(", the oldest since {since}"));

@@ -44,7 +44,8 @@ impl SecretKeys {
 
     /// Default words: a key is secret if one of its words is in this list, as in `userPin` or
     /// `auth-header`. Parts of other words do not count: `author`, `shipping`.
-    pub const DEFAULT_WORDS: [&str; 8] = ["pwd", "pass", "auth", "cvv", "otp", "pin", "jwt", "iban"];
+    pub const DEFAULT_WORDS: [&str; 8] =
+        ["pwd", "pass", "auth", "cvv", "otp", "pin", "jwt", "iban"];
 
     /// Selects keys that contain one of these parts or have one of these words.
     pub fn new<S: AsRef<str>>(parts: &[S], words: &[S]) -> Self {

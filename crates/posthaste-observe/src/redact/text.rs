@@ -88,7 +88,8 @@ fn separator_length(key: &str, after: &str) -> Option<usize> {
             let is_path = value.starts_with(':') || value.starts_with("//");
             let key: String = key.chars().filter(|one| !"_-.".contains(*one)).collect();
             let key = key.to_ascii_lowercase();
-            let has_value = quote.is_some() || KEYS_BEFORE_COLON.iter().any(|end| key.ends_with(end));
+            let has_value =
+                quote.is_some() || KEYS_BEFORE_COLON.iter().any(|end| key.ends_with(end));
             (has_value && !is_path).then_some(value)?
         }
     };
@@ -162,7 +163,8 @@ fn scheme_value(word: &str, after: &str) -> Option<(usize, usize)> {
     let length = value.find(|one: char| !is_key_letter(one) && !"~+/=".contains(one));
     let value = &value[..length.unwrap_or(value.len())];
     let has_digit = value.contains(|one: char| one.is_ascii_digit());
-    let is_long = value.len() >= MIN_SECRET_LENGTH || value.len() >= MIN_SECRET_LENGTH_WITH_DIGIT && has_digit;
+    let is_long = value.len() >= MIN_SECRET_LENGTH
+        || value.len() >= MIN_SECRET_LENGTH_WITH_DIGIT && has_digit;
     is_long.then_some((1, value.len()))
 }
 

@@ -10,7 +10,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error as PgError, Row, SimpleQueryMessage};
 
-use crate::checks::{CaptureProblem, Checks, TableLock, MIN_SERVER_VERSION, Rights, UnsyncedTable};
+use crate::checks::{CaptureProblem, Checks, MIN_SERVER_VERSION, Rights, TableLock, UnsyncedTable};
 use crate::error::Error;
 use crate::facts::{
     EndedTransaction, FailedPeriodicJob, FailingJobs, GivenUpJobs, QueueSettings, Segments, Server,
@@ -89,18 +89,36 @@ async fn read_snapshot(client: &Client) -> Result<Snapshot, Error> {
         captures: posthaste_capture::overviews(client).await?,
         syncs: query_all(client, include_str!("syncs.sql"), synced_table_from_row).await?,
         holders: posthaste::__private::holders(client).await?,
-        ended: query_all(client, include_str!("actions.sql"), ended_transaction_from_row).await?,
+        ended: query_all(
+            client,
+            include_str!("actions.sql"),
+            ended_transaction_from_row,
+        )
+        .await?,
         given_up: query_all(client, include_str!("given_up.sql"), given_up_jobs_from_row).await?,
-        periodic: query_all(client, include_str!("periodic.sql"), failed_periodic_from_row).await?,
+        periodic: query_all(
+            client,
+            include_str!("periodic.sql"),
+            failed_periodic_from_row,
+        )
+        .await?,
         counters,
         ..Snapshot::default()
     };
     snapshot.windows = windows::read(client, &snapshot).await?;
-    let sampled = snapshot.windows.iter().filter(|one| one.seconds >= MIN_RATE_SECONDS);
+    let sampled = snapshot
+        .windows
+        .iter()
+        .filter(|one| one.seconds >= MIN_RATE_SECONDS);
     let rates = sampled.map(|one| (one.queue.clone(), one.completed as f64 * 60.0 / one.seconds));
     snapshot.rates = rates.collect();
     if snapshot.counters.jobs.iter().any(|one| one.retrying > 0) {
-        snapshot.failing_jobs = query_all(client, include_str!("failing_jobs.sql"), failing_jobs_from_row).await?;
+        snapshot.failing_jobs = query_all(
+            client,
+            include_str!("failing_jobs.sql"),
+            failing_jobs_from_row,
+        )
+        .await?;
     }
     count_syncs(&mut snapshot);
     snapshot.hide_secrets();
@@ -312,14 +330,24 @@ async fn read_checks(
     }
     let rights = query_one(client, include_str!("rights.sql"), rights_from_row).await?;
     if rights.read_syncs {
-        checks.unsynced = query_all(client, include_str!("triggers.sql"), unsynced_table_from_row).await?;
+        checks.unsynced = query_all(
+            client,
+            include_str!("triggers.sql"),
+            unsynced_table_from_row,
+        )
+        .await?;
     }
     checks.rights = Some(rights);
     if checks.can_observe() {
         let read = |row: &Row| Ok((row.try_get("needs_rebase")?, row.try_get("ids_behind")?));
         let thorough = query_one(client, include_str!("thorough.sql"), read).await?;
         (checks.needs_rebase, checks.ids_behind) = thorough;
-        let problems = query_all(client, include_str!("captures.sql"), capture_problem_from_row).await?;
+        let problems = query_all(
+            client,
+            include_str!("captures.sql"),
+            capture_problem_from_row,
+        )
+        .await?;
         checks.captures = problems.into_iter().flatten().collect();
     }
     Ok(())

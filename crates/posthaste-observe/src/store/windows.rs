@@ -8,7 +8,10 @@ use crate::facts::QueueActivity;
 use crate::snapshot::Snapshot;
 
 /// Reads the activity: the difference between the totals now and those of the oldest sample.
-pub(super) async fn read(client: &Client, snapshot: &Snapshot) -> Result<Vec<QueueActivity>, Error> {
+pub(super) async fn read(
+    client: &Client,
+    snapshot: &Snapshot,
+) -> Result<Vec<QueueActivity>, Error> {
     let sums = snapshot.sums_by_queue();
     let rows = client.query_typed(include_str!("window.sql"), &[]);
     let mut windows = Vec::new();

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::plan::{Decision, ObservedHolder, Step};
 use crate::finding::Kind;
-use crate::format::{age, pluralize, one_line};
+use crate::format::{age, one_line, pluralize};
 use crate::holders::{holder_detail, holder_name};
 
 /// A transaction that has reached an age of its rule.

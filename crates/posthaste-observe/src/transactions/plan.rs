@@ -175,7 +175,12 @@ impl StepHistory {
 
 /// Returns the step that is due for each transaction. Each gets at most one step, and a later one
 /// only after a milder one.
-pub fn plan_steps<'a>(all: &'a [ObservedHolder], policy: &Policy, past: &StepHistory, now: Duration) -> Plan<'a> {
+pub fn plan_steps<'a>(
+    all: &'a [ObservedHolder],
+    policy: &Policy,
+    past: &StepHistory,
+    now: Duration,
+) -> Plan<'a> {
     let mut room = policy
         .terminations_per_minute
         .saturating_sub(past.terminations.len());

@@ -88,8 +88,10 @@ fn is_at_once(one: &Settled, job: &Job, now: impl Fn() -> Timestamp) -> bool {
             ..
         } if *attempt == job.attempts_counted() => {
             let left = |until: &Timestamp| until.duration_since(now());
-            let is_none = |left: SignedDuration| left.is_negative() || left.unsigned_abs() < NEGLIGIBLE_DELAY;
-            after.is_some_and(|after| after < NEGLIGIBLE_DELAY) || until.as_ref().map(left).is_some_and(is_none)
+            let is_none =
+                |left: SignedDuration| left.is_negative() || left.unsigned_abs() < NEGLIGIBLE_DELAY;
+            after.is_some_and(|after| after < NEGLIGIBLE_DELAY)
+                || until.as_ref().map(left).is_some_and(is_none)
         }
         _ => false,
     }

@@ -76,11 +76,17 @@ mod tests {
         let mut pace = ClaimSize::default();
         pace.record_claim(5_000, 0, ROUND_TRIP);
         assert_eq!(pace.limit(1), MAX_CLAIM_JOBS);
-        assert_eq!(after(3, &mut pace, Duration::from_micros(2)), MAX_CLAIM_JOBS);
+        assert_eq!(
+            after(3, &mut pace, Duration::from_micros(2)),
+            MAX_CLAIM_JOBS
+        );
         assert_eq!(after(9, &mut pace, Duration::from_micros(9)), 1_250);
         assert_eq!(pace.limit(1), MAX_CLAIM_JOBS, "nobody waits behind it");
         assert_eq!(after(9, &mut pace, Duration::from_micros(90)), MIN_LIMIT);
-        assert_eq!(after(9, &mut pace, Duration::from_micros(1)), MAX_CLAIM_JOBS);
+        assert_eq!(
+            after(9, &mut pace, Duration::from_micros(1)),
+            MAX_CLAIM_JOBS
+        );
     }
 
     #[test]

@@ -31,7 +31,9 @@ impl LaneSearch {
     pub(crate) async fn load(&self) {
         for queue in self.queues.iter() {
             match store::read_lanes(&self.link, &queue.name).await {
-                Ok(lanes) => lanes.into_iter().for_each(|priority| queue.add_priority(priority)),
+                Ok(lanes) => lanes
+                    .into_iter()
+                    .for_each(|priority| queue.add_priority(priority)),
                 Err(error) => {
                     tracing::warn!(
                         queue = &*queue.name, %error,
@@ -55,10 +57,13 @@ impl LaneSearch {
             for queue in self.queues.iter().filter(|queue| queue.is_searched()) {
                 shortest = MIN_SEARCH_PAUSE;
                 loop {
-                    match store::discover_lanes(&self.link, &queue.name, &queue.priorities()).await {
+                    match store::discover_lanes(&self.link, &queue.name, &queue.priorities()).await
+                    {
                         Ok(found) if found.is_empty() => break,
                         Ok(found) => {
-                            found.into_iter().for_each(|priority| queue.add_priority(priority));
+                            found
+                                .into_iter()
+                                .for_each(|priority| queue.add_priority(priority));
                             queue.sleeper.woken.notify_one();
                         }
                         Err(error) => {

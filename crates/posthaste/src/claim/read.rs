@@ -46,7 +46,11 @@ impl Claimer {
         }
     }
 
-    async fn read_parts(&self, sent: &PendingClaim<'_>, unread: &UnreadBatches) -> Result<ReadJobs, Error> {
+    async fn read_parts(
+        &self,
+        sent: &PendingClaim<'_>,
+        unread: &UnreadBatches,
+    ) -> Result<ReadJobs, Error> {
         let (worker, token) = (sent.worker.id, sent.token);
         let whole = store::claimed_ids(&self.link, worker, token, unread).await?;
         let mut jobs = ReadJobs::default();

@@ -3,7 +3,7 @@
 
 use uuid::Uuid;
 
-use super::{RETRY_BACKOFF, QueueClaimer, MAX_CLAIM_JOBS};
+use super::{MAX_CLAIM_JOBS, QueueClaimer, RETRY_BACKOFF};
 use crate::error::Error;
 use crate::log_limit::{FEW, LogLimit};
 use crate::store;

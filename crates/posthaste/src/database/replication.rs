@@ -90,7 +90,8 @@ impl Address {
             let error = io::Error::new(io::ErrorKind::TimedOut, "connection timed out");
             ErrorKind::Connect(ErrorCause::from_error(error))
         })?;
-        let stream = connected.map_err(|error| ErrorKind::Connect(ErrorCause::from_error(error)))?;
+        let stream =
+            connected.map_err(|error| ErrorKind::Connect(ErrorCause::from_error(error)))?;
         Ok(Some(Replication { stream, login }))
     }
 }
@@ -198,7 +199,8 @@ mod tests {
         let config = "postgres://app@a.example:1,b.example:2/app"
             .parse()
             .unwrap();
-        let place = |server| ServerPlace::new(&config, server).map(|place| (place.host, place.port));
+        let place =
+            |server| ServerPlace::new(&config, server).map(|place| (place.host, place.port));
         let host = |name: &str| tokio_postgres::config::Host::Tcp(name.into());
         assert_eq!(place(0), Some((host("a.example"), 1)));
         assert_eq!(place(1), Some((host("b.example"), 2)));
@@ -207,7 +209,8 @@ mod tests {
 
     #[test]
     fn database_name_defaults_to_the_user() {
-        let login = |url: &str| replication_login(&url.parse().unwrap()).map(|login| login.database);
+        let login =
+            |url: &str| replication_login(&url.parse().unwrap()).map(|login| login.database);
         assert_eq!(login("postgres://app@h"), Ok("app".into()));
         assert_eq!(login("postgres://app@h/other"), Ok("other".into()));
         assert!(login("postgres://app@h?channel_binding=require").is_err());

@@ -154,7 +154,9 @@ fn root_certificates(trust: &Trust) -> Result<RootCertStore, String> {
 }
 
 fn certificates(what: &str, pem: &Pem) -> Result<Vec<CertificateDer<'static>>, String> {
-    let bytes = pem.read().map_err(|error| unreadable_pem_text(what, pem, &error))?;
+    let bytes = pem
+        .read()
+        .map_err(|error| unreadable_pem_text(what, pem, &error))?;
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
     match all {
         Ok(all) if all.is_empty() => Err(format!("{what} {pem} contains no certificate.")),
@@ -163,7 +165,9 @@ fn certificates(what: &str, pem: &Pem) -> Result<Vec<CertificateDer<'static>>, S
 }
 
 fn private_key(pem: &Pem) -> Result<PrivateKeyDer<'static>, String> {
-    let bytes = pem.read().map_err(|error| unreadable_pem_text("sslkey", pem, &error))?;
+    let bytes = pem
+        .read()
+        .map_err(|error| unreadable_pem_text("sslkey", pem, &error))?;
     let key = PrivateKeyDer::from_pem_slice(&bytes);
     key.map_err(|error| {
         let why = unreadable_pem_text("sslkey", pem, &error);

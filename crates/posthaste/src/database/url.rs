@@ -58,7 +58,9 @@ fn parse_address(url: &str) -> Result<Address, String> {
         format!("the URL of the database is not a Postgres address{detail}. {EXPECTED_FORM}")
     })?;
     if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
-        return Err(format!("the URL of the database names no host. {EXPECTED_FORM}"));
+        return Err(format!(
+            "the URL of the database names no host. {EXPECTED_FORM}"
+        ));
     }
     trust.require_tls(&mut config);
     Ok(Address::new(config, tls::connector(&trust)?))

@@ -6,7 +6,7 @@ use std::time::Duration;
 use deadpool_postgres::Pool;
 
 use super::Process;
-use crate::error::{ErrorCause, Error, ErrorKind};
+use crate::error::{Error, ErrorCause, ErrorKind};
 use crate::periodic::Periodic;
 use crate::store;
 
@@ -52,7 +52,8 @@ async fn save_schedules(pool: &Pool, periodic: &[Periodic]) -> Result<(), Error>
         return Ok(());
     }
     let client = pool.get().await;
-    let client = client.map_err(|error| Error::from(ErrorKind::Connect(ErrorCause::from_error(error))))?;
+    let client =
+        client.map_err(|error| Error::from(ErrorKind::Connect(ErrorCause::from_error(error))))?;
     for one in periodic {
         store::periodic::put(&client, one).await?;
     }

@@ -9,7 +9,11 @@ use crate::parts::outstanding::Outstanding;
 use crate::parts::queue::Queues;
 
 /// Checks until the engine has stopped.
-pub(super) async fn check_overdue(queues: Queues, in_hand: Arc<Outstanding>, stopped: CancellationToken) {
+pub(super) async fn check_overdue(
+    queues: Queues,
+    in_hand: Arc<Outstanding>,
+    stopped: CancellationToken,
+) {
     while !stopped.is_cancelled() {
         queues.iter().for_each(|queue| queue.consumer.watch());
         tokio::time::sleep(Duration::from_millis(100)).await;

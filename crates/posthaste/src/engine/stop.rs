@@ -19,11 +19,15 @@ pub(super) async fn stop(process: &Process, mut claiming: JoinSet<()>, mut atten
     // A claim in flight still delivers jobs, which are given back at once. Without its answer they
     // would have to be rescued.
     let last_claims = async { while claiming.join_next().await.is_some() {} };
-    let answered = tokio::time::timeout(FINAL_ACKNOWLEDGE_TIME, last_claims).await.is_ok();
+    let answered = tokio::time::timeout(FINAL_ACKNOWLEDGE_TIME, last_claims)
+        .await
+        .is_ok();
     if !answered {
         tracing::warn!("a claim has no answer; its jobs will be rescued");
     }
-    let mut clean = in_hand.wait_until_drained(process.config.shutdown_grace).await;
+    let mut clean = in_hand
+        .wait_until_drained(process.config.shutdown_grace)
+        .await;
     if !clean {
         tracing::warn!(
             jobs = in_hand.outstanding(),

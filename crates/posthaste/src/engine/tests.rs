@@ -122,7 +122,8 @@ async fn shutdown_skips_waiting_when_the_settling_task_is_gone() {
     let in_hand = Arc::new(Outstanding::default());
     in_hand.record_delivered(1);
     let stopping = CancellationToken::new();
-    let broken = TaskSupervisor::new(stopping.clone()).task("acknowledge", async { panic!("a bug") });
+    let broken =
+        TaskSupervisor::new(stopping.clone()).task("acknowledge", async { panic!("a bug") });
     let broken = in_hand.settled_by(broken);
     let waiting = tokio::spawn({
         let in_hand = Arc::clone(&in_hand);
@@ -180,7 +181,10 @@ async fn quarantined_jobs_wait_for_claims_and_runs_in_progress() {
         gate.close_until_idle(&jobs, LONG).await.is_some(),
         "an acknowledgement that waits by itself is not a run"
     );
-    assert!(!jobs.wait_until_drained(Duration::ZERO).await, "yet it is not settled");
+    assert!(
+        !jobs.wait_until_drained(Duration::ZERO).await,
+        "yet it is not settled"
+    );
     jobs.settled_aside(1);
     assert!(jobs.wait_until_drained(LONG).await);
 }

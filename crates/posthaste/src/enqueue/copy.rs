@@ -214,7 +214,10 @@ mod tests {
         ] {
             assert_eq!(queue_of_name(&routes, name), queue, "{name}");
         }
-        assert_eq!(queue_of_name(&[("*".to_owned(), "all".to_owned())], "x"), "all");
+        assert_eq!(
+            queue_of_name(&[("*".to_owned(), "all".to_owned())], "x"),
+            "all"
+        );
     }
 
     #[test]

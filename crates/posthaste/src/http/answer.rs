@@ -154,7 +154,10 @@ mod tests {
         let later = decide_by_status(503, None, b"").blaming_the_job();
         let expected = Verdict::Later(RetryLater::by_backoff(reason(503)));
         assert_eq!(later, expected);
-        assert_eq!(decide_by_status(204, None, b"").blaming_the_job(), Verdict::Done);
+        assert_eq!(
+            decide_by_status(204, None, b"").blaming_the_job(),
+            Verdict::Done
+        );
     }
 
     #[test]

@@ -84,7 +84,8 @@ impl State {
             return;
         }
         self.checked = Some(now);
-        let is_open = |host: &Host| host.under_way > 0 || now.duration_since(host.used) < CLOSED_AFTER;
+        let is_open =
+            |host: &Host| host.under_way > 0 || now.duration_since(host.used) < CLOSED_AFTER;
         self.hosts.retain(|_, host| is_open(host));
         self.open = self.hosts.values().map(|host| host.open).sum();
     }
@@ -127,8 +128,15 @@ mod tests {
         let of_c = bound.ask("c", later);
         assert!(of_c.is_some(), "that to b is gone");
         assert!(bound.ask("d", later).is_none());
-        assert!(bound.ask("d", later + MIN_CHECK_INTERVAL).is_none(), "a is asked");
+        assert!(
+            bound.ask("d", later + MIN_CHECK_INTERVAL).is_none(),
+            "a is asked"
+        );
         drop((of_a, of_c));
-        assert!(bound.ask("d", later + CLOSED_AFTER + MIN_CHECK_INTERVAL).is_some());
+        assert!(
+            bound
+                .ask("d", later + CLOSED_AFTER + MIN_CHECK_INTERVAL)
+                .is_some()
+        );
     }
 }

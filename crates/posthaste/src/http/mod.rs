@@ -64,7 +64,9 @@ pub fn quarter_of_descriptors() -> usize {
 
 /// Builds a client that follows no redirects.
 pub fn client(kind: ClientBuilder) -> Result<Client, Error> {
-    let client = kind.redirect(Policy::none()).connect_timeout(CONNECT_TIMEOUT);
+    let client = kind
+        .redirect(Policy::none())
+        .connect_timeout(CONNECT_TIMEOUT);
     let client = client.pool_idle_timeout(IDLE_TIMEOUT);
     let client = client.build();
     client.map_err(|error| ErrorKind::Config(describe(&error)).into())
@@ -119,7 +121,9 @@ pub async fn verdict(answer: Response) -> Verdict {
     let body = match is_done {
         // A body that is read completely keeps its connection usable; one that never ends is
         // abandoned.
-        true => tokio::time::timeout(MAX_BODY_WAIT, read).await.unwrap_or_default(),
+        true => tokio::time::timeout(MAX_BODY_WAIT, read)
+            .await
+            .unwrap_or_default(),
         false => read.await,
     };
     answer::decide_by_status(status, after, &body)

@@ -259,7 +259,12 @@ fn check_arguments<T: Serialize + ?Sized>(
     Ok((kwargs, bytes))
 }
 
-pub(crate) fn check_text(field: &'static str, value: &str, min: usize, max: usize) -> Result<(), Error> {
+pub(crate) fn check_text(
+    field: &'static str,
+    value: &str,
+    min: usize,
+    max: usize,
+) -> Result<(), Error> {
     check_readable(value, min, max).map_err(|reason| Error::invalid(field, reason))
 }
 

@@ -32,7 +32,10 @@ impl Counting {
         let started = Instant::now();
         let known = self.written.as_str();
         let step = JOBS_PER_MARK << self.coarser;
-        let counted = attempt!(link, count_new_jobs(COUNT_BATCH, step, MAX_DELTA_BYTES, known));
+        let counted = attempt!(
+            link,
+            count_new_jobs(COUNT_BATCH, step, MAX_DELTA_BYTES, known)
+        );
         // `None`: there is more to count.
         let all = counted.as_ref().map(Option::is_some);
         let (is_more, coarser) = continue_counting(all, self.coarser);
@@ -79,7 +82,10 @@ mod tests {
     #[test]
     fn large_backlogs_are_counted_coarsely_and_their_remainder_exactly() {
         assert_eq!(continue_counting(Some(false), 0), (true, 1));
-        assert_eq!(continue_counting(Some(false), MAX_COARSENESS), (true, MAX_COARSENESS));
+        assert_eq!(
+            continue_counting(Some(false), MAX_COARSENESS),
+            (true, MAX_COARSENESS)
+        );
         assert_eq!(continue_counting(Some(true), MAX_COARSENESS), (true, 0));
         assert_eq!(continue_counting(Some(true), 0), (false, 0));
         assert_eq!(continue_counting(None, MAX_COARSENESS), (false, 0));

@@ -18,7 +18,8 @@ pub(super) struct DeadJobs {
 
 impl DeadJobs {
     pub(super) async fn log(&mut self, link: &ReconnectingClient) {
-        let Some((until, deaths)) = attempt!(link, read_deaths(self.until, MAX_LOGGED_ALONE)) else {
+        let Some((until, deaths)) = attempt!(link, read_deaths(self.until, MAX_LOGGED_ALONE))
+        else {
             return;
         };
         self.until = Some(until);

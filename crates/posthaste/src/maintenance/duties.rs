@@ -7,13 +7,13 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 
-use super::counting::{IDLE_COUNT_INTERVAL, Counting};
+use super::counting::{Counting, IDLE_COUNT_INTERVAL};
 use super::dead_jobs::DeadJobs;
 use super::holders::BlockedDuties;
 use super::liveness::Liveness;
 use super::segments::SegmentUpkeep;
 use super::unworked::UnworkedQueues;
-use super::{MAX_PAUSE_INTERVALS, OVERFLOW_BATCH, Maintenance, attempt};
+use super::{MAX_PAUSE_INTERVALS, Maintenance, OVERFLOW_BATCH, attempt};
 use crate::config::Config;
 
 /// A slot is compacted when this many of its rows, or a segment's bytes, and half of it, are dead.
@@ -67,7 +67,15 @@ pub static DUTIES: [Duty; 15] = [
     })
     .slowed_by_cost(),
     Duty::new("turn_ring", Every::Round, |duties, leader| {
-        async move { did_work(duties.ring.maintain_segments(leader, &mut duties.holders).await) }.boxed()
+        async move {
+            did_work(
+                duties
+                    .ring
+                    .maintain_segments(leader, &mut duties.holders)
+                    .await,
+            )
+        }
+        .boxed()
     }),
     Duty::new("rescue", Every::Round, |duties, leader| {
         async move {
@@ -78,7 +86,8 @@ pub static DUTIES: [Duty; 15] = [
         .boxed()
     }),
     Duty::new("retry_overdue", Every::Round, |_, leader| {
-        async move { did_work(attempt!(&leader.duties, retry_overdue(OVERDUE_BATCH)) > Some(0)) }.boxed()
+        async move { did_work(attempt!(&leader.duties, retry_overdue(OVERDUE_BATCH)) > Some(0)) }
+            .boxed()
     }),
     // It reads whole slots when a cancelled job may be found.
     Duty::new("cancel_again", Every::Round, |_, leader| {
@@ -321,7 +330,8 @@ impl Duties {
         }
         self.is_busy |= !self.counting.is_complete();
         if is_whole {
-            self.round_at = Instant::now() + self.pause_until_whole_round(leader.config.maintenance_interval);
+            self.round_at =
+                Instant::now() + self.pause_until_whole_round(leader.config.maintenance_interval);
         }
     }
 
@@ -340,7 +350,10 @@ impl Duties {
 
     async fn tidy_overflow(&mut self, leader: &Maintenance) -> DutyResult {
         let bytes = leader.config.segment_bytes;
-        let step = attempt!(&leader.duties, tidy_overflow(MIN_DEAD_ROWS, OVERFLOW_BATCH, bytes));
+        let step = attempt!(
+            &leader.duties,
+            tidy_overflow(MIN_DEAD_ROWS, OVERFLOW_BATCH, bytes)
+        );
         let did_something = step.as_ref().is_some_and(|step| step.did != "none");
         let holder = step.and_then(|step| step.blocker);
         self.holders.note_lock_holder("tidy_overflow", holder);

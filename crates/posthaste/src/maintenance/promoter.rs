@@ -83,7 +83,8 @@ impl Promoter {
 
     async fn advance_ordering(&mut self, leader: &Maintenance) {
         if attempt!(&leader.link, advance_ordering(ORDERED_BATCH)).is_some_and(|jobs| jobs > 0) {
-            let expected = self.is_polling_ordering() || self.found_at.elapsed() < ORDERING_POLL_FOR;
+            let expected =
+                self.is_polling_ordering() || self.found_at.elapsed() < ORDERING_POLL_FOR;
             self.record_unnotified(leader, expected);
             self.turned_at = Some(Instant::now());
         }
@@ -145,7 +146,9 @@ impl Promoter {
         let sleeper = &leader.notifications.promoter;
         let idle = self.found_at.elapsed();
         let sleep = leader.notifications.pause(sleeper, idle, MAX_SLEEP);
-        let doubted = self.missed_at.is_some_and(|at| at.elapsed() < DISTRUST_TIME);
+        let doubted = self
+            .missed_at
+            .is_some_and(|at| at.elapsed() < DISTRUST_TIME);
         if !sleeper.is_on() || ahead.is_zero() || doubted {
             return shortest;
         }

@@ -4,9 +4,9 @@
 use std::time::{Duration, Instant};
 
 use super::holders::BlockedDuties;
-use super::{OVERFLOW_BATCH, Maintenance, attempt};
+use super::{Maintenance, OVERFLOW_BATCH, attempt};
 use crate::store::reconnecting::ReconnectingClient;
-use crate::store::{Reclaim, SegmentPositions, DutyStep};
+use crate::store::{DutyStep, Reclaim, SegmentPositions};
 
 /// Lanes of one queue in a segment after which it is rotated, and the time between two checks.
 const MAX_LANES_PER_SEGMENT: i32 = 128;
@@ -32,7 +32,11 @@ struct VerifiedUpTo {
 impl SegmentUpkeep {
     /// Rotates, seals and reclaims; if the ready log is full, moves the jobs that block this.
     /// Returns whether anything was done.
-    pub(super) async fn maintain_segments(&mut self, leader: &Maintenance, holders: &mut BlockedDuties) -> bool {
+    pub(super) async fn maintain_segments(
+        &mut self,
+        leader: &Maintenance,
+        holders: &mut BlockedDuties,
+    ) -> bool {
         let link = &leader.duties;
         let bytes = leader.config.segment_bytes;
         // A segment of few jobs may have very many lanes. Every check would probe them until the
@@ -41,7 +45,8 @@ impl SegmentUpkeep {
         if many {
             self.lanes_at = Some(Instant::now() + LANE_CHECK_INTERVAL);
         }
-        let rotated = attempt!(link, rotate(bytes, many.then_some(MAX_LANES_PER_SEGMENT))).unwrap_or_default();
+        let rotated = attempt!(link, rotate(bytes, many.then_some(MAX_LANES_PER_SEGMENT)))
+            .unwrap_or_default();
         let full = rotated == "full";
         let mut did = rotated != "small";
         let writer = loop {

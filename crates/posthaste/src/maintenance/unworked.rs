@@ -28,6 +28,7 @@ impl UnworkedQueues {
             );
             self.0.insert(one.queue, Instant::now());
         }
-        self.0.retain(|_, logged| logged.elapsed() < WARNING_INTERVAL);
+        self.0
+            .retain(|_, logged| logged.elapsed() < WARNING_INTERVAL);
     }
 }

@@ -24,7 +24,9 @@ const SLOW_POLL: Duration = Duration::from_millis(250);
 /// Returns the delay after a poll that took this long.
 fn delay_after_poll(took: Duration, has_notifier: bool, longest_pause: Duration) -> Duration {
     let wait = if has_notifier {
-        (took * 600).clamp(MIN_POLL_INTERVAL, MAX_POLL_DELAY).max(took * 50)
+        (took * 600)
+            .clamp(MIN_POLL_INTERVAL, MAX_POLL_DELAY)
+            .max(took * 50)
     } else {
         (took * 20).min(MAX_POLL_DELAY.max(took * 2))
     };
@@ -123,13 +125,31 @@ mod tests {
     fn poll_interval_grows_with_poll_cost_up_to_a_bound() {
         let milliseconds = Duration::from_millis;
         let usual = milliseconds(100);
-        assert_eq!(delay_after_poll(milliseconds(1), true, usual), milliseconds(1_000));
-        assert_eq!(delay_after_poll(milliseconds(10), true, usual), milliseconds(6_000));
-        assert_eq!(delay_after_poll(milliseconds(100), true, usual), milliseconds(10_000));
-        assert_eq!(delay_after_poll(milliseconds(400), true, usual), milliseconds(20_000));
+        assert_eq!(
+            delay_after_poll(milliseconds(1), true, usual),
+            milliseconds(1_000)
+        );
+        assert_eq!(
+            delay_after_poll(milliseconds(10), true, usual),
+            milliseconds(6_000)
+        );
+        assert_eq!(
+            delay_after_poll(milliseconds(100), true, usual),
+            milliseconds(10_000)
+        );
+        assert_eq!(
+            delay_after_poll(milliseconds(400), true, usual),
+            milliseconds(20_000)
+        );
         assert_eq!(delay_after_poll(milliseconds(1), false, usual), usual);
-        assert_eq!(delay_after_poll(milliseconds(20), false, usual), milliseconds(400));
-        assert_eq!(delay_after_poll(milliseconds(900), false, usual), milliseconds(10_000));
+        assert_eq!(
+            delay_after_poll(milliseconds(20), false, usual),
+            milliseconds(400)
+        );
+        assert_eq!(
+            delay_after_poll(milliseconds(900), false, usual),
+            milliseconds(10_000)
+        );
         assert_eq!(
             delay_after_poll(milliseconds(9_000), false, usual),
             milliseconds(18_000)

@@ -50,7 +50,10 @@ mod tests {
         failing.set_reason(1, None);
         assert_eq!(failing.summary().unwrap(), "b: 404");
         failing.set_reason(2, Some("ü".repeat(2 * MAX_SUMMARY_CHARS)));
-        assert_eq!(failing.summary().unwrap().chars().count(), MAX_SUMMARY_CHARS);
+        assert_eq!(
+            failing.summary().unwrap().chars().count(),
+            MAX_SUMMARY_CHARS
+        );
         failing.set_reason(2, None);
         assert_eq!(failing.summary(), None);
     }

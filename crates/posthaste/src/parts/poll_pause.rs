@@ -143,7 +143,7 @@ impl NotifyCount {
 
 #[cfg(test)]
 mod tests {
-    use super::{MAX_OFF_TIME, NotifyCount, FIRST_OFF_TIME, PollPause, pause};
+    use super::{FIRST_OFF_TIME, MAX_OFF_TIME, NotifyCount, PollPause, pause};
     use std::time::{Duration, Instant};
 
     const LONGEST: Duration = Duration::from_millis(100);

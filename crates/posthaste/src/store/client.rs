@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use uuid::Uuid;
 
-use self::answer::{Attempt, Counted, Found, Listed, ChangedJob};
+use self::answer::{Attempt, ChangedJob, Counted, Found, Listed};
 use crate::counters::Counters;
 use crate::error::Error;
 use crate::error::driver::DriverError;
@@ -35,7 +35,8 @@ pub(crate) async fn list<E: Executor>(
     filter: &Filter,
 ) -> Result<Vec<ListedJob>, Error> {
     let sql = include_str!("list.sql");
-    let listed: Vec<Listed> = query_json(executor, "cannot list jobs", sql, &list_parameters(filter)).await?;
+    let listed: Vec<Listed> =
+        query_json(executor, "cannot list jobs", sql, &list_parameters(filter)).await?;
     Ok(listed.into_iter().map(|one| one.0).collect())
 }
 
@@ -44,7 +45,13 @@ pub(crate) async fn dead<E: Executor>(
     filter: &Filter,
 ) -> Result<Vec<FoundJob>, Error> {
     let sql = include_str!("dead.sql");
-    let found: Vec<Found> = query_json(executor, "cannot list dead jobs", sql, &list_parameters(filter)).await?;
+    let found: Vec<Found> = query_json(
+        executor,
+        "cannot list dead jobs",
+        sql,
+        &list_parameters(filter),
+    )
+    .await?;
     Ok(found.into_iter().map(|one| one.0).collect())
 }
 
@@ -83,7 +90,13 @@ pub(crate) async fn retry<E: Executor>(
     filter: &Filter,
 ) -> Result<Vec<(JobId, State)>, Error> {
     let sql = include_str!("retry.sql");
-    let met: Vec<ChangedJob> = query_json(executor, "cannot retry jobs", sql, &change_parameters(filter)).await?;
+    let met: Vec<ChangedJob> = query_json(
+        executor,
+        "cannot retry jobs",
+        sql,
+        &change_parameters(filter),
+    )
+    .await?;
     Ok(met.into_iter().map(ChangedJob::into).collect())
 }
 
@@ -128,7 +141,9 @@ pub(crate) async fn limit<E: Executor>(
         Value::Integer(rate.and_then(|rate| rate.burst).map(integer)),
     ];
     let (what, sql) = ("cannot limit a queue", include_str!("limit.sql"));
-    query_one::<_, bool>(executor, what, sql, &values).await.map(drop)
+    query_one::<_, bool>(executor, what, sql, &values)
+        .await
+        .map(drop)
 }
 
 pub(crate) async fn keep<E: Executor>(

@@ -27,7 +27,9 @@ pub(crate) async fn acquire_lease(
 }
 
 /// Returns (worker, beat, stopped) of every worker that may need a rescue.
-pub(crate) async fn read_heartbeats(link: &ReconnectingClient) -> Result<Vec<(i64, i64, bool)>, Error> {
+pub(crate) async fn read_heartbeats(
+    link: &ReconnectingClient,
+) -> Result<Vec<(i64, i64, bool)>, Error> {
     let rows = link
         .fetch("cannot read heartbeats", include_str!("beats.sql"), &[])
         .await?;
@@ -88,7 +90,9 @@ pub(crate) struct SegmentPositions {
     pub(crate) ready_current: i64,
 }
 
-pub(crate) async fn read_segment_positions(link: &ReconnectingClient) -> Result<SegmentPositions, Error> {
+pub(crate) async fn read_segment_positions(
+    link: &ReconnectingClient,
+) -> Result<SegmentPositions, Error> {
     let rows = link
         .fetch(
             "cannot read the state of the segments",

@@ -86,7 +86,8 @@ const READ_LEDGER: &str =
   FROM posthaste.migration";
 const HAS_STORE: &str =
     "SELECT (pg_catalog.to_regclass('posthaste.store') IS NOT NULL)::text AS answer";
-const READ_SERVER_VERSION: &str = "SELECT pg_catalog.current_setting('server_version_num') AS answer";
+const READ_SERVER_VERSION: &str =
+    "SELECT pg_catalog.current_setting('server_version_num') AS answer";
 const RECORD_STEP: &str = "INSERT INTO posthaste.migration (name, checksum, version)
   VALUES ($1, $2, $3)
   ON CONFLICT (name) DO UPDATE SET (checksum, version, applied_at) =
@@ -112,7 +113,9 @@ pub async fn migrate(client: &mut Client) -> Result<MigrationReport, Error> {
     loop {
         let last = started.elapsed() >= LOCK_WAIT_LIMIT;
         match try_migrate(client, last).await {
-            Err(error) if is_locked_out(&error) && !last => tokio::time::sleep(RETRY_INTERVAL).await,
+            Err(error) if is_locked_out(&error) && !last => {
+                tokio::time::sleep(RETRY_INTERVAL).await
+            }
             outcome => return outcome,
         }
     }
@@ -239,8 +242,9 @@ impl MissingParts {
         let there = known.iter().find(|row| row.name == FUNCTIONS_NAME);
         // The functions of a newer version stay: they also serve older programs, within a minor
         // version.
-        let functions = there
-            .is_none_or(|row| row.checksum != *FUNCTIONS_CHECKSUM && parse_version(&row.version) <= ours);
+        let functions = there.is_none_or(|row| {
+            row.checksum != *FUNCTIONS_CHECKSUM && parse_version(&row.version) <= ours
+        });
         Ok(Self {
             functions: functions || !steps.is_empty(),
             steps,
@@ -336,7 +340,8 @@ pub(crate) async fn require_current(client: &Client) -> Result<(), Error> {
     let due = MissingParts::of(&known)?;
     let there = known.iter().find(|row| row.name == FUNCTIONS_NAME);
     // The functions of two programs of one version differ only by how they are built.
-    let has_functions = there.is_some_and(|row| parse_version(&row.version) >= parse_version(VERSION));
+    let has_functions =
+        there.is_some_and(|row| parse_version(&row.version) >= parse_version(VERSION));
     let lacks = match due.steps.first() {
         Some(step) => format!("step {}", step.name),
         None if due.functions && !has_functions => format!("functions of {VERSION}"),

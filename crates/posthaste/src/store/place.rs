@@ -19,7 +19,9 @@ pub(crate) fn addresses(pool: &Pool) -> Vec<String> {
         Some(tenant) => format!("{database} of {tenant}"),
         None => database,
     };
-    let places = places.iter().map(|(host, port)| comparable_address(host, port));
+    let places = places
+        .iter()
+        .map(|(host, port)| comparable_address(host, port));
     let mut addresses: Vec<String> = places.map(|place| place + &database).collect();
     addresses.sort();
     addresses.dedup();

@@ -125,7 +125,9 @@ impl ReconnectingClient {
         parameters: &[&dyn Parameter],
     ) -> Result<Vec<Row>, Error> {
         let first = Statement { sql, parameters };
-        let (rows, _) = self.run_statements(what, Framing::Block, first, None).await?;
+        let (rows, _) = self
+            .run_statements(what, Framing::Block, first, None)
+            .await?;
         Ok(rows)
     }
 
@@ -140,7 +142,9 @@ impl ReconnectingClient {
         parameters: &[&dyn Parameter],
     ) -> Result<Vec<Row>, Error> {
         let first = Statement { sql, parameters };
-        let (rows, _) = self.run_statements(what, Framing::Bare, first, None).await?;
+        let (rows, _) = self
+            .run_statements(what, Framing::Bare, first, None)
+            .await?;
         Ok(rows)
     }
 
@@ -153,7 +157,9 @@ impl ReconnectingClient {
         second: Statement<'_>,
     ) -> Result<(Vec<Row>, Result<Vec<Row>, Error>), Error> {
         let second = Some(second);
-        let (rows, more) = self.run_statements(what, Framing::Bare, first, second).await?;
+        let (rows, more) = self
+            .run_statements(what, Framing::Bare, first, second)
+            .await?;
         Ok((rows, more.unwrap_or_else(|| Ok(Vec::new()))))
     }
 

@@ -9,7 +9,7 @@ use tokio_postgres::{Client, IsolationLevel};
 
 use super::place::addresses;
 use super::restore::BEGIN_WITHOUT_LOCK_TIMEOUT;
-use crate::error::{ErrorCause, Error, ErrorKind};
+use crate::error::{Error, ErrorCause, ErrorKind};
 
 /// The identity of a process for the store.
 #[derive(Debug, Default)]
@@ -44,7 +44,11 @@ impl Site {
 
     /// Checks that work may continue in this database: on each new connection, before anything else
     /// is sent, and thoroughly when a worker starts.
-    pub(crate) async fn require_admission(&self, client: &Client, thorough: bool) -> Result<(), Error> {
+    pub(crate) async fn require_admission(
+        &self,
+        client: &Client,
+        thorough: bool,
+    ) -> Result<(), Error> {
         let refused = || Error::unsent("nothing can run here");
         let (worker, registered) = self.last_admission();
         // One round trip, like each statement of the engine.
@@ -93,7 +97,8 @@ pub struct SiteRefusal {
 pub async fn site_refusal(pool: &Pool, site: Option<&str>) -> Result<Option<SiteRefusal>, Error> {
     let site = Site::new(site, pool);
     let client = pool.get().await;
-    let client = client.map_err(|error| Error::from(ErrorKind::Connect(ErrorCause::from_error(error))))?;
+    let client =
+        client.map_err(|error| Error::from(ErrorKind::Connect(ErrorCause::from_error(error))))?;
     let row = client
         .query_typed_one(
             "SELECT posthaste.site_label($1, $2), posthaste.site_refusal($1, $2)",
@@ -134,7 +139,8 @@ pub async fn adopt(
     let failed = || Error::postgres("cannot adopt the store");
     let site = Site::new(site, pool);
     let client = pool.get().await;
-    let mut client = client.map_err(|error| Error::from(ErrorKind::Connect(ErrorCause::from_error(error))))?;
+    let mut client =
+        client.map_err(|error| Error::from(ErrorKind::Connect(ErrorCause::from_error(error))))?;
     super::migrate::require_current(&client).await?;
     let transaction = client
         .build_transaction()

@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use tokio_postgres::Socket;
 use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
 
-use super::claims::{Claims, ClaimInbox, InboxIntake};
+use super::claims::{ClaimInbox, Claims, InboxIntake};
 use super::context::Context;
 use super::handlers::{Handlers, Next};
 use super::test_probe::TestProbe;

@@ -100,7 +100,9 @@ impl Exec {
 
     /// Sets the arguments of the program, the same for each job.
     pub fn arguments(self, arguments: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
-        self.change_settings(|settings| settings.arguments = arguments.into_iter().map(Into::into).collect())
+        self.change_settings(|settings| {
+            settings.arguments = arguments.into_iter().map(Into::into).collect()
+        })
     }
 
     /// Sets the time limit of a run, at which the group receives SIGTERM, followed by SIGKILL after
@@ -140,7 +142,9 @@ impl Exec {
 
 impl ExecSettings {
     async fn run(&self, context: &Context<impl Sync>, job: &Job) -> HandlerResult {
-        let reschedule = |error: io::Error| RetryLater::without_attempt(MISSING_COMMAND_DELAY, error.to_string());
+        let reschedule = |error: io::Error| {
+            RetryLater::without_attempt(MISSING_COMMAND_DELAY, error.to_string())
+        };
         check_executable(&self.program).map_err(reschedule)?;
         let RunningCommand {
             group,
@@ -151,7 +155,10 @@ impl ExecSettings {
         let mut tail = OutputTail::default();
         let end = {
             let talk = pin!(async {
-                tokio::join!(write_arguments(input, job.kwargs_json()), read_output(output, &mut tail))
+                tokio::join!(
+                    write_arguments(input, job.kwargs_json()),
+                    read_output(output, &mut tail)
+                )
             });
             let end = pin!(self.end(&group, ended));
             match select(end, talk).await {

@@ -163,7 +163,9 @@ impl Http {
     /// Reports to the worker's heartbeat whether the endpoint accepts jobs.
     fn report<S>(&self, context: &Context<S>) {
         let key = Arc::as_ptr(&self.gate) as usize;
-        context.failing_endpoints().set_reason(key, self.gate.summary());
+        context
+            .failing_endpoints()
+            .set_reason(key, self.gate.summary());
     }
 
     /// Returns the retry of a request that got no answer.

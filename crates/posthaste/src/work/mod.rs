@@ -194,7 +194,10 @@ impl WorkerHandle {
     /// ```
     pub fn unanswered_for(&self) -> Duration {
         let claims = self.queues.iter().map(|queue| queue.owed.waiting_time());
-        claims.chain([self.owed.waiting_time()]).max().unwrap_or_default()
+        claims
+            .chain([self.owed.waiting_time()])
+            .max()
+            .unwrap_or_default()
     }
 
     /// Returns why the worker waits if another [site](crate::Config::site) works on its store,

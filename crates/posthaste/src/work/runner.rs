@@ -73,7 +73,9 @@ impl Runner {
             running: Mutex::default(),
             busy: AtomicUsize::new(0),
             limited,
-            run_time: AtomicU64::new(u64::try_from(TARGET_LINE_TIME.as_nanos()).unwrap_or(u64::MAX)),
+            run_time: AtomicU64::new(
+                u64::try_from(TARGET_LINE_TIME.as_nanos()).unwrap_or(u64::MAX),
+            ),
             closing: AtomicBool::new(false),
             stopping,
             aborted: CancellationToken::new(),

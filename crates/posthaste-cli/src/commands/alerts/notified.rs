@@ -13,7 +13,10 @@ use crate::observe::pending_alerts::{AlertEvent, Change};
 
 /// Reads the alerts of this queue whose beginning was notified and whose end was not. Fails if the
 /// role may not write records.
-pub(super) async fn read_firing(client: &Client, notify: &str) -> anyhow::Result<Vec<(Kind, String)>> {
+pub(super) async fn read_firing(
+    client: &Client,
+    notify: &str,
+) -> anyhow::Result<Vec<(Kind, String)>> {
     let may = client
         .query_typed_one(include_str!("may_tell.sql"), &[])
         .await?;
@@ -34,7 +37,11 @@ pub(super) async fn read_firing(client: &Client, notify: &str) -> anyhow::Result
 }
 
 /// Enqueues the job of an event, unless another process has.
-pub(super) async fn enqueue_notification(client: &Client, notify: &str, event: &AlertEvent) -> anyhow::Result<()> {
+pub(super) async fn enqueue_notification(
+    client: &Client,
+    notify: &str,
+    event: &AlertEvent,
+) -> anyhow::Result<()> {
     let mut fields = event_json(event)?;
     fields["event"] = json!(event.what.name());
     let (fields, id) = (fields.to_string(), event.finding.kind.id());

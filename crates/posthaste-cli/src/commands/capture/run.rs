@@ -8,7 +8,7 @@ use posthaste_capture::Until;
 use posthaste_observe::format::pluralize;
 use serde::Serialize;
 
-use crate::captures::{self, StartedCapture, CaptureSelection};
+use crate::captures::{self, CaptureSelection, StartedCapture};
 use crate::database::Database;
 use crate::signals::Signals;
 use crate::terminal::Terminal;
@@ -101,7 +101,12 @@ pub(super) async fn run(
 }
 
 /// Waits until a capture has ended. The other captures continue.
-async fn wait_for_end(one: &mut StartedCapture, others: bool, terminal: &Terminal, signals: &Signals) -> CapturedTotals {
+async fn wait_for_end(
+    one: &mut StartedCapture,
+    others: bool,
+    terminal: &Terminal,
+    signals: &Signals,
+) -> CapturedTotals {
     let ended = tokio::select! {
         ended = one.running.ended() => ended,
         () = signals.stop_token().cancelled() => {

@@ -24,7 +24,9 @@ pub(crate) enum DigestResult {
 /// Reads `path`. An error may be temporary, so the job is retried.
 pub(crate) fn digest_path(path: &Path) -> io::Result<DigestResult> {
     match digest_file(path) {
-        Err(error) => permanent_error(&error).map(DigestResult::Problem).ok_or(error),
+        Err(error) => permanent_error(&error)
+            .map(DigestResult::Problem)
+            .ok_or(error),
         found => found,
     }
 }
@@ -97,8 +99,14 @@ mod tests {
 
     #[test]
     fn non_regular_files_are_recorded_without_failing() -> io::Result<()> {
-        assert_eq!(digest_path(Path::new("/dev/null"))?, DigestResult::Problem(NO_REGULAR_FILE));
-        assert_eq!(digest_path(&std::env::temp_dir())?, DigestResult::Problem(NO_REGULAR_FILE));
+        assert_eq!(
+            digest_path(Path::new("/dev/null"))?,
+            DigestResult::Problem(NO_REGULAR_FILE)
+        );
+        assert_eq!(
+            digest_path(&std::env::temp_dir())?,
+            DigestResult::Problem(NO_REGULAR_FILE)
+        );
         Ok(())
     }
 }

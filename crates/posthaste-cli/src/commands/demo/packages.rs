@@ -29,8 +29,8 @@ use crate::terminal::Terminal;
 use crate::worker::StopGrace;
 use captured::Captured;
 use proof::Proof;
-use report::SEARCH_QUERY;
 pub(super) use report::Report;
+use report::SEARCH_QUERY;
 
 /// Files in the folder of the database: the packages to load, and the log of the loading process.
 const PACKAGES_FILE: &str = "packages.ndjson";
@@ -105,7 +105,9 @@ impl Packages {
         let Some(load) = self.load(&client, address, folder, terminal).await? else {
             return Ok(None);
         };
-        let (kills, removed) = load.run_with_kills(&client, database, patience, terminal).await?;
+        let (kills, removed) = load
+            .run_with_kills(&client, database, patience, terminal)
+            .await?;
         let proof = Proof::compute(&client, &load.table, address, SEARCH_QUERY).await?;
         let captured = match load.captured {
             Some(captured) => Some(captured.fold_and_remove(address).await?),
@@ -242,7 +244,9 @@ impl Load {
                 settings.push_str(captured::CAPTURE_SETTINGS);
                 self.captured = Some(captured);
             }
-            Err(problem) => terminal.print_remark(&format!("the packages are not captured: {problem}")),
+            Err(problem) => {
+                terminal.print_remark(&format!("the packages are not captured: {problem}"))
+            }
         }
         let file = self.folder.join(DEFAULT_FILE);
         std::fs::write(&file, settings).with_context(|| format!("cannot write {}", file.display()))

@@ -53,7 +53,11 @@ pub(crate) async fn verify(
         let rows = client
             .query_typed(
                 include_str!("proof_page.sql"),
-                &[(&run, Type::INT8), (&last, Type::INT8), (&PAGE_ROWS, Type::INT8)],
+                &[
+                    (&run, Type::INT8),
+                    (&last, Type::INT8),
+                    (&PAGE_ROWS, Type::INT8),
+                ],
             )
             .await?;
         let Some(row) = rows.last() else { break };
@@ -138,7 +142,9 @@ fn compare(claim: &RecordedFile, truth: Option<&ActualFile>, proof: &mut Proof) 
             let problem = problem.as_deref().unwrap_or("no digest");
             proof.add_difference(path, &format!("{problem}, but sha256sum can read it"));
         }
-        (None, None, None) => proof.add_difference(path, "processed, but without a digest or a problem"),
+        (None, None, None) => {
+            proof.add_difference(path, "processed, but without a digest or a problem")
+        }
     }
 }
 

@@ -78,7 +78,10 @@ async fn unfinished_ids(
     let mut ids = Vec::new();
     let states = match chosen.which.state {
         Some(state) => {
-            ensure!(UNFINISHED.contains(&state), "{state} jobs have already ended.");
+            ensure!(
+                UNFINISHED.contains(&state),
+                "{state} jobs have already ended."
+            );
             vec![state]
         }
         None => UNFINISHED.to_vec(),

@@ -125,7 +125,8 @@ fn write_attempts(f: &mut fmt::Formatter<'_>, failures: &[FailedAttempt]) -> fmt
     if failures.is_empty() {
         return Ok(());
     }
-    let name = |failure: &FailedAttempt| escape_name(failure.worker_name.as_deref().unwrap_or_default());
+    let name =
+        |failure: &FailedAttempt| escape_name(failure.worker_name.as_deref().unwrap_or_default());
     let wide = failures.iter().map(|one| name(one).chars().count()).max();
     let wide = wide.unwrap_or(0).clamp(6, 40);
     write!(

@@ -17,7 +17,10 @@ pub(super) struct RouteInput<'a> {
 }
 
 /// Returns a line for each route whose jobs are in a paused queue or probably in the default queue.
-pub(super) async fn misrouted_lines(client: &Client, routes: &[RouteInput<'_>]) -> anyhow::Result<Vec<String>> {
+pub(super) async fn misrouted_lines(
+    client: &Client,
+    routes: &[RouteInput<'_>],
+) -> anyhow::Result<Vec<String>> {
     let counters = posthaste::Client::new(client).counters().await?;
     let mut lines = Vec::new();
     let in_default = unfinished_jobs(&counters, DEFAULT_QUEUE);

@@ -62,7 +62,10 @@ struct RelayProgress {
 /// Completes when no job of the routes is waiting or running. It does not wait for jobs of a paused
 /// queue, nor for jobs whose ordering key is held by a job that is not due or that no relay of this
 /// process sends. Fails if the remaining jobs are for destinations that accept nothing.
-pub(super) async fn wait_until_empty(client: &Client, relays: &[StartedRoute]) -> anyhow::Result<()> {
+pub(super) async fn wait_until_empty(
+    client: &Client,
+    relays: &[StartedRoute],
+) -> anyhow::Result<()> {
     let mut empty_since: Option<Instant> = None;
     let mut courses: Vec<Option<RelayProgress>> = relays.iter().map(|_| None).collect();
     loop {
@@ -75,8 +78,8 @@ pub(super) async fn wait_until_empty(client: &Client, relays: &[StartedRoute]) -
         for (one, course) in relays.iter().zip(&mut courses) {
             let status = one.relay.status();
             was_down |= status.unavailable > 0;
-            let waits =
-                !is_paused(&one.queue) && has_processable_job(client, &counters, &one.queue, &relayed).await?;
+            let waits = !is_paused(&one.queue)
+                && has_processable_job(client, &counters, &one.queue, &relayed).await?;
             // A destination that is down and was sent nothing does not matter.
             if !waits && (status.down_since.is_none() || status.unavailable == 0) {
                 *course = None;

@@ -15,7 +15,7 @@ use crate::database::Database;
 use crate::failure::{self, CommandExit};
 use crate::options::parse_rate_per_second;
 use crate::site;
-use crate::syncs::{self, SyncFile, SourceAndIndex};
+use crate::syncs::{self, SourceAndIndex, SyncFile};
 use crate::terminal::Terminal;
 
 /// The maximum number of differences in the text output.
@@ -74,7 +74,8 @@ pub(super) async fn run(
     let mut reports = Vec::with_capacity(tables.len());
     for table in tables {
         syncs::require_installed(&client, &table).await?;
-        let SourceAndIndex { source, index } = syncs::open_source_and_index(&table, database.address(), access)?;
+        let SourceAndIndex { source, index } =
+            syncs::open_source_and_index(&table, database.address(), access)?;
         let found = audit.run(&*source, &*index).await?;
         if let Err(error) = record_result(&client, table.name(), &found, arguments.contents).await {
             let table = table.name();

@@ -15,7 +15,7 @@ use serde::ser::SerializeStruct as _;
 use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
 
-use self::progress::{ReindexResult, ReindexProgress};
+use self::progress::{ReindexProgress, ReindexResult};
 use crate::database::Database;
 use crate::progress::Unit;
 use crate::syncs::{self, SyncFile};
@@ -151,7 +151,10 @@ pub(super) async fn run(
             true => "will be compared and written again if the versions differ",
             false => "will be written again",
         };
-        let line = format!("{name}: {} {what}", pluralize(jobs, "document", "documents"));
+        let line = format!(
+            "{name}: {} {what}",
+            pluralize(jobs, "document", "documents")
+        );
         if !arguments.wait {
             return terminal.print_result(line, &ReindexBegun { jobs });
         }

@@ -17,7 +17,7 @@ use crate::failure::CommandExit;
 use crate::observe::ListenOptions;
 use crate::signals::Signals;
 use crate::site;
-use crate::syncs::{self, SyncFile, StartedSync};
+use crate::syncs::{self, StartedSync, SyncFile};
 use crate::terminal::Terminal;
 use crate::worker::{self, Settings, StopGrace};
 
@@ -184,12 +184,14 @@ impl SyncTotals {
                 .entry((count.tag, count.what, count.reason))
                 .or_default() += count.jobs;
         }
-        let counts = counts.into_iter().map(|((tag, what, reason), jobs)| TagCount {
-            tag: tag.to_owned(),
-            what: what.to_owned(),
-            reason: reason.to_owned(),
-            jobs,
-        });
+        let counts = counts
+            .into_iter()
+            .map(|((tag, what, reason), jobs)| TagCount {
+                tag: tag.to_owned(),
+                what: what.to_owned(),
+                reason: reason.to_owned(),
+                jobs,
+            });
         let counts = counts.collect();
         let total = |what: &str| statuses.iter().map(|status| status.total(what)).sum();
         let mut errors = statuses

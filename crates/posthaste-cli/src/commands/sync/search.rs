@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::database::Database;
-use crate::syncs::{self, SyncFile, SourceAndIndex};
+use crate::syncs::{self, SourceAndIndex, SyncFile};
 use crate::terminal::{Terminal, escape_name};
 
 /// The maximum length of a document in the text output, in characters.
@@ -47,7 +47,8 @@ pub(super) async fn run(
         .table(database, arguments.table.as_deref())?;
     let client = database.address().connect().await?;
     syncs::require_installed(&client, &table).await?;
-    let SourceAndIndex { source, index } = syncs::open_source_and_index(&table, database.address(), Access::Read)?;
+    let SourceAndIndex { source, index } =
+        syncs::open_source_and_index(&table, database.address(), Access::Read)?;
     let words = arguments.words.join(" ");
     let rows = search_rows(&*source, &*index, &words, arguments.limit.into()).await?;
     let found: Vec<SearchHit> = rows.into_iter().filter_map(SearchHit::from_row).collect();

@@ -289,11 +289,17 @@ mod tests {
         let mut frame = frame(&[("a", 3.0, 1)]);
         let mut view = View::new(false);
         view.handle_key(&key(KeyCode::Down), &mut frame);
-        assert_eq!(view.handle_key(&letter('p'), &mut frame), KeyRequest::Nothing);
+        assert_eq!(
+            view.handle_key(&letter('p'), &mut frame),
+            KeyRequest::Nothing
+        );
         let lines = drawn(&view, &frame, 30);
         assert!(lines[0].contains("--operate"), "{lines:?}");
         let mut operates = View::new(true);
-        assert_eq!(operates.handle_key(&letter('p'), &mut frame), KeyRequest::Nothing);
+        assert_eq!(
+            operates.handle_key(&letter('p'), &mut frame),
+            KeyRequest::Nothing
+        );
         operates.handle_key(&key(KeyCode::Down), &mut frame);
         let action = |pauses| {
             let queue = "a".to_owned();
@@ -303,7 +309,10 @@ mod tests {
         assert_eq!(operates.handle_key(&letter('r'), &mut frame), action(false));
         // No key acts while the help is shown.
         operates.handle_key(&letter('?'), &mut frame);
-        assert_eq!(operates.handle_key(&letter('p'), &mut frame), KeyRequest::Nothing);
+        assert_eq!(
+            operates.handle_key(&letter('p'), &mut frame),
+            KeyRequest::Nothing
+        );
         assert_eq!(operates.handle_key(&letter('p'), &mut frame), action(true));
     }
 

@@ -122,6 +122,9 @@ mod tests {
             disagreements: vec![ghost],
             ..moving
         };
-        assert_eq!(failure::exit_code(&require_consistent(&wrong).unwrap_err()), 3);
+        assert_eq!(
+            failure::exit_code(&require_consistent(&wrong).unwrap_err()),
+            3
+        );
     }
 }

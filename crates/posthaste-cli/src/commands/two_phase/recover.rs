@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::list::StuckRow;
 use crate::failure;
-use crate::options::{parse_duration_between, parse_duration};
+use crate::options::{parse_duration, parse_duration_between};
 use crate::signals::Signals;
 use crate::terminal::Terminal;
 
@@ -63,10 +63,13 @@ struct OpenTransactions {
 
 impl PassResult {
     fn new(recovered: Recovered, stuck: Result<Vec<Stuck>, Failure>) -> Self {
-        let open = recovered.open.into_iter().map(|(id, failure)| OpenTransactions {
-            id,
-            why: failure::redact(&failure.to_string()),
-        });
+        let open = recovered
+            .open
+            .into_iter()
+            .map(|(id, failure)| OpenTransactions {
+                id,
+                why: failure::redact(&failure.to_string()),
+            });
         // The recovery succeeded even if the stuck transactions could not be read.
         let (stuck, not_read) = match stuck {
             Ok(stuck) => (stuck.into_iter().map(StuckRow).collect(), None),
@@ -157,9 +160,10 @@ pub(super) async fn run(
             }
             Err(error) if arguments.once => return Err(error),
             // The server may become available again, or an operator may repair the index.
-            Err(error) => {
-                terminal.print_remark(&format!("nothing was recovered: {}", failure::error_line(&error)))
-            }
+            Err(error) => terminal.print_remark(&format!(
+                "nothing was recovered: {}",
+                failure::error_line(&error)
+            )),
         }
         // Random, so that processes that started together do not stay in step.
         let pause = arguments.every.mul_f64(0.5 + fastrand::f64());

@@ -2,7 +2,7 @@
 
 use posthaste_observe::{Finding, Kind, Snapshot};
 
-use super::{MetricList, Labels, Metric, Series};
+use super::{Labels, Metric, MetricList, Series};
 
 /// Makes the metrics from a snapshot without exempt jobs, and from its findings.
 pub(crate) fn alerts(snapshot: &Snapshot, found: &[Finding], labels: &mut Labels) -> Vec<Metric> {

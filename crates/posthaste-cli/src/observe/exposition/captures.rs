@@ -3,7 +3,7 @@
 use posthaste_capture::Overview;
 use posthaste_observe::Snapshot;
 
-use super::{MetricList, Labels, Series};
+use super::{Labels, MetricList, Series};
 
 const STATES: [&str; 10] = [
     "running",

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 
 use super::SCOPE;
 use crate::observe::collector::Collector;
-use crate::observe::exposition::{Metric, HISTOGRAM_BOUNDS, Series};
+use crate::observe::exposition::{HISTOGRAM_BOUNDS, Metric, Series};
 
 /// Time between two reads of the database for the collector, unless the environment sets a shorter
 /// one.

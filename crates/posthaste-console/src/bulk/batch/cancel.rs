@@ -8,7 +8,7 @@ use posthaste::State;
 
 use super::{Batch, job_ids};
 use crate::action::Step;
-use crate::search::{SearchResult, JobSearch};
+use crate::search::{JobSearch, SearchResult};
 use crate::store::{self, StoreError};
 
 /// The most passes over all places: another session may hold locks on the remaining jobs and not

@@ -20,7 +20,8 @@ impl Batch<'_> {
         };
         let until = self.action.started_at;
         let (session, filter) = (self.session, &self.filter);
-        let found = store::next_given_up(session, state, (at, id), until, filter, self.limit).await?;
+        let found =
+            store::next_given_up(session, state, (at, id), until, filter, self.limit).await?;
         here.jobs = match (found.ids.is_empty(), self.action.kind) {
             (true, _) => 0,
             (false, Kind::Delete) => store::delete_given_up(session, &found.ids).await?,

@@ -2,8 +2,8 @@
 
 use jiff::Timestamp;
 
-use crate::store::Waiting;
 use crate::format;
+use crate::store::Waiting;
 
 /// Waiting jobs of the key that are shown, and that are counted, at most.
 const MAX_SHOWN_SUCCESSORS: usize = 10;

@@ -7,8 +7,8 @@ use crate::app::App;
 use crate::causes::{Cause, causes};
 use crate::fault::Fault;
 use crate::filter::Filter;
-use crate::store::last_errors;
 use crate::format;
+use crate::store::last_errors;
 
 /// Jobs that are read at most.
 const MAX_READ_JOBS: i64 = 5_000;

@@ -66,7 +66,11 @@ fn steps_escalate_in_order_and_run_once() {
         (9_999.0, vec![Warn, Cancel, Terminate]),
     ];
     for (age, expected) in ages {
-        assert_eq!(taken_steps(&session(1, age), &strict(), 5), expected, "{age}");
+        assert_eq!(
+            taken_steps(&session(1, age), &strict(), 5),
+            expected,
+            "{age}"
+        );
     }
 }
 
@@ -84,7 +88,10 @@ fn the_first_matching_rule_applies() {
     assert_eq!(taken_steps(&session(1, 9_999.0), &policy(allowed), 3), []);
     let other = "[[rule]]\nuser = 'other'\n[[rule]]\nterminate = '1s'";
     let expected = [Step::Terminate];
-    assert_eq!(taken_steps(&session(1, 9_999.0), &policy(other), 3), expected);
+    assert_eq!(
+        taken_steps(&session(1, 9_999.0), &policy(other), 3),
+        expected
+    );
 }
 
 #[test]

@@ -88,7 +88,11 @@ mod tests {
             let wait = patience.wait();
             let alone = run <= wait;
             paused += wait.min(run);
-            let turn = if alone { TurnResult::Had } else { TurnResult::None };
+            let turn = if alone {
+                TurnResult::Had
+            } else {
+                TurnResult::None
+            };
             open += patience.record_turn(turn, wait.min(run));
             if alone {
                 return (wait, paused.as_secs_f64() / (paused + open).as_secs_f64());
@@ -132,13 +136,23 @@ mod tests {
         let rest = patience.record_turn(TurnResult::Had, Duration::from_secs(15));
         assert_eq!(rest, Duration::from_secs(15));
         assert_eq!(patience.wait(), FIRST_WAIT * 2);
-        assert_eq!(patience.record_turn(TurnResult::Had, Duration::ZERO), MIN_REST);
+        assert_eq!(
+            patience.record_turn(TurnResult::Had, Duration::ZERO),
+            MIN_REST
+        );
     }
     #[test]
     fn jobs_released_in_each_turn_make_turns_rarer() {
         let mut patience = Pauses::new(None);
-        let rests = (0..9).map(|_| patience.record_turn(TurnResult::Repeated, Duration::ZERO).as_secs());
+        let rests = (0..9).map(|_| {
+            patience
+                .record_turn(TurnResult::Repeated, Duration::ZERO)
+                .as_secs()
+        });
         assert_eq!(rests.collect::<Vec<_>>(), [1, 2, 4, 8, 16, 32, 60, 60, 60]);
-        assert_eq!(patience.record_turn(TurnResult::Had, Duration::ZERO), MIN_REST);
+        assert_eq!(
+            patience.record_turn(TurnResult::Had, Duration::ZERO),
+            MIN_REST
+        );
     }
 }

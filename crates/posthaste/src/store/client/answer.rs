@@ -188,7 +188,9 @@ fn deserialize_time<'de, D: Deserializer<'de>>(from: D) -> Result<Timestamp, D::
     parse_time(&text).map_err(D::Error::custom)
 }
 
-fn deserialize_optional_time<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Timestamp>, D::Error> {
+fn deserialize_optional_time<'de, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Option<Timestamp>, D::Error> {
     let text = Option::<Cow<str>>::deserialize(from)?;
     let read = text.map(|text| parse_time(&text).map_err(D::Error::custom));
     read.transpose()

@@ -57,7 +57,7 @@ impl Rate {
 
 #[cfg(test)]
 mod tests {
-    use super::{Rate, MAX_PERIOD};
+    use super::{MAX_PERIOD, Rate};
     use std::time::Duration;
 
     #[test]

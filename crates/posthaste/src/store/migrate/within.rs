@@ -5,7 +5,10 @@ use std::sync::LazyLock;
 
 use serde::Deserialize;
 
-use super::{CANNOT_MIGRATE, MissingParts, LEDGER_DDL, MIGRATION_LOCK, MigrationReport, RECORD_STEP, PIN_SEARCH_PATH, READ_TRANSACTION_STATE, RESTORED, VERSION};
+use super::{
+    CANNOT_MIGRATE, LEDGER_DDL, MIGRATION_LOCK, MigrationReport, MissingParts, PIN_SEARCH_PATH,
+    READ_TRANSACTION_STATE, RECORD_STEP, RESTORED, VERSION,
+};
 use super::{read_ledger, refuse_without_rows, require_supported_server};
 use crate::error::Error;
 use crate::error::driver::DriverError;

@@ -43,10 +43,14 @@ pub(super) fn decide_outcome(end: CommandEnd, output: &OutputTail) -> Result<Out
             ));
             return Ok(Outcome::Discard { reason });
         }
-        CommandEnd::Exited(RETRY_EXIT_CODE) => format!("the command asked for a retry (exit code {RETRY_EXIT_CODE})"),
+        CommandEnd::Exited(RETRY_EXIT_CODE) => {
+            format!("the command asked for a retry (exit code {RETRY_EXIT_CODE})")
+        }
         CommandEnd::Exited(code) => format!("the command failed with exit code {code}"),
         CommandEnd::Killed(signal) => format!("the command was killed by signal {signal}"),
-        CommandEnd::OverTime(limit) => format!("the command ran longer than {} s", limit.as_secs_f32()),
+        CommandEnd::OverTime(limit) => {
+            format!("the command ran longer than {} s", limit.as_secs_f32())
+        }
     };
     Err(RetryLater::by_backoff(output.append_to(&how)))
 }
@@ -89,7 +93,10 @@ mod tests {
     #[test]
     fn exit_code_0_completes_and_65_discards() {
         let nothing = OutputTail::default();
-        assert_eq!(decide_outcome(CommandEnd::Exited(0), &tail("loud")), Ok(Outcome::Done));
+        assert_eq!(
+            decide_outcome(CommandEnd::Exited(0), &tail("loud")),
+            Ok(Outcome::Done)
+        );
         assert_eq!(
             decide_outcome(CommandEnd::Exited(65), &tail("no such account\n")),
             Ok(Outcome::Discard {
@@ -97,7 +104,10 @@ mod tests {
             })
         );
         for code in (1..=255).filter(|code| *code != 65) {
-            assert!(decide_outcome(CommandEnd::Exited(code), &nothing).is_err(), "{code}");
+            assert!(
+                decide_outcome(CommandEnd::Exited(code), &nothing).is_err(),
+                "{code}"
+            );
         }
         assert_eq!(
             decide_outcome(CommandEnd::Killed(9), &nothing),

@@ -257,7 +257,10 @@ mod tests {
         assert_eq!((folded.ids.len(), folded.repeats), (5, 1));
         let emptied = change(6, "truncate", "null", "null");
         let folded = FoldedTable::from_lines((lines.concat() + &emptied).as_bytes()).unwrap();
-        assert_eq!(folded.count_and_digest(), CountAndDigest::default().finish());
+        assert_eq!(
+            folded.count_and_digest(),
+            CountAndDigest::default().finish()
+        );
     }
 
     #[test]

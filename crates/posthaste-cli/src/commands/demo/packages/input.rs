@@ -65,8 +65,9 @@ pub(super) fn write_apt_packages(to: &Path) -> anyhow::Result<Option<u64>> {
 /// Copies a file of lines of JSON and returns their number.
 pub(super) fn copy_package_lines(file: &Path, to: &Path) -> anyhow::Result<u64> {
     let place = file.display();
-    let text = File::open(file)
-        .map_err(|error| anyhow::anyhow!("cannot read {place}: {}", failure::io_error_text(&error)))?;
+    let text = File::open(file).map_err(|error| {
+        anyhow::anyhow!("cannot read {place}: {}", failure::io_error_text(&error))
+    })?;
     let mut lines = LineFileWriter::create(to)?;
     for (n, line) in BufReader::new(text).lines().enumerate() {
         let line = line.with_context(|| place.to_string())?;

@@ -252,7 +252,9 @@ struct JobLine<'a> {
     max_attempts: Option<Option<i32>>,
 }
 
-fn deserialize_present<'de, D: serde::Deserializer<'de>>(value: D) -> Result<Option<Option<i32>>, D::Error> {
+fn deserialize_present<'de, D: serde::Deserializer<'de>>(
+    value: D,
+) -> Result<Option<Option<i32>>, D::Error> {
     Option::deserialize(value).map(Some)
 }
 

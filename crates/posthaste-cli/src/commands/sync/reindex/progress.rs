@@ -19,7 +19,12 @@ pub(super) struct ReindexResult {
 }
 
 impl ReindexResult {
-    pub(super) fn new(table: &str, documents: u64, ended: &UnfinishedJobs, only_different: bool) -> Self {
+    pub(super) fn new(
+        table: &str,
+        documents: u64,
+        ended: &UnfinishedJobs,
+        only_different: bool,
+    ) -> Self {
         let all = i64::try_from(documents).unwrap_or(i64::MAX);
         Self {
             table: table.to_owned(),
