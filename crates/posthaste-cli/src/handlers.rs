@@ -46,7 +46,12 @@ pub(crate) struct HandlerOptions {
     secret_file: Option<PathBuf>,
 
     /// Time limit for a command or a request
-    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = parse_duration_between(1, 86_400))]
+    #[arg(
+        long,
+        value_name = "DURATION",
+        default_value = "5m",
+        value_parser = parse_duration_between(1, 86_400)
+    )]
     time_limit: Duration,
 }
 

@@ -84,7 +84,12 @@ pub(crate) struct StopGrace {
 
     /// Time without a heartbeat after which a worker counts as dead; must be the same for all
     /// workers of a database
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_duration_between(2, 86_400))]
+    #[arg(
+        long,
+        value_name = "DURATION",
+        default_value = "30s",
+        value_parser = parse_duration_between(2, 86_400)
+    )]
     rescue_after: Duration,
 
     /// Poll for jobs ten times a second instead of using notifications; for a pooler in transaction

@@ -30,7 +30,12 @@ use view::{Action, KeyRequest, View};
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Time between refreshes
-    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = parse_duration_between(1, 86_400))]
+    #[arg(
+        long,
+        value_name = "DURATION",
+        default_value = "2s",
+        value_parser = parse_duration_between(1, 86_400)
+    )]
     every: Duration,
 
     /// Allow keys to change queues: p pauses the selected queue, r resumes it

@@ -46,7 +46,11 @@ enum Command {
     /// Create documents with these balances unless they exist
     Open {
         /// Document and its balance, such as alice=1000
-        #[arg(required = true, value_name = "DOCUMENT=BALANCE", value_parser = create::parse_amount)]
+        #[arg(
+            required = true,
+            value_name = "DOCUMENT=BALANCE",
+            value_parser = create::parse_amount
+        )]
         documents: Vec<(String, i64)>,
     },
     Create(create::Arguments),

@@ -29,7 +29,12 @@ pub(crate) struct AlertScope {
 
     /// Time for which a finding must persist before an alert begins (at most two minutes for
     /// findings without a figure), and be absent before it ends
-    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse_duration_between(1, 86_400))]
+    #[arg(
+        long,
+        value_name = "DURATION",
+        default_value = "10m",
+        value_parser = parse_duration_between(1, 86_400)
+    )]
     pub(crate) lasting: Duration,
 }
 

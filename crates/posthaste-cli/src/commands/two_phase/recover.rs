@@ -32,7 +32,12 @@ pub(super) struct Arguments {
     older_than: Duration,
 
     /// Time between passes
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_duration_between(1, 86_400))]
+    #[arg(
+        long,
+        value_name = "DURATION",
+        default_value = "10s",
+        value_parser = parse_duration_between(1, 86_400)
+    )]
     every: Duration,
 }
 
