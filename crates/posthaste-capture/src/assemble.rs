@@ -9,29 +9,29 @@ use ::bytes::Bytes;
 use serde_json::{Map, Value as Json};
 use uuid::Uuid;
 
-use crate::change::{Change, Operation, Place, time};
-use crate::copying::{CopyTable, MARK, Touched};
-use crate::event::{Draft, Event};
+use crate::change::{Change, Operation, ChangePlace, parse_time};
+use crate::copying::{CopiedTable, MARK_PREFIX, TouchedRows};
+use crate::event::{EventDraft, Event};
 use crate::lsn::Lsn;
-use crate::pgoutput::{self, Old, Part, Relation, Tuple, Value};
-use crate::position::{Position, RecordKind, Rows, Timelines, delivery_id};
+use crate::pgoutput::{self, OldRow, StreamMessage, Relation, Tuple, Value};
+use crate::position::{Position, RecordKind, RowNumbers, Timelines, delivery_id};
 use crate::source::Source;
 
 /// The result of a message of the stream.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Step {
+pub(crate) struct MessageEffect {
     pub(crate) events: Vec<Event>,
     /// The end of the transaction, if this was its commit.
     pub(crate) committed: Option<Lsn>,
     /// Changed rows of the copied table.
-    pub(crate) touched: Vec<Touched>,
+    pub(crate) touched: Vec<TouchedRows>,
     /// A mark of a copy with its position.
     pub(crate) mark: Option<(String, Position)>,
 }
 
 /// A change that cannot become an event. Reading stops at it.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Unreadable {
+pub(crate) struct UnreadableChange {
     pub(crate) position: Position,
     pub(crate) problem: String,
 }
@@ -45,16 +45,16 @@ pub(crate) struct Assembler<'a> {
     /// The last change that is done.
     marked: Position,
     relations: HashMap<u32, Relation>,
-    transaction: Option<Transaction>,
-    rows: Rows,
+    transaction: Option<OpenTransaction>,
+    rows: RowNumbers,
     /// The copied table.
-    watched: Option<CopyTable>,
+    watched: Option<CopiedTable>,
     /// The columns by which rows of an outbox are deleted.
     deleted_by: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Transaction {
+pub(crate) struct OpenTransaction {
     commit: Lsn,
     committed_at: i64,
     pub(crate) xid: u32,
@@ -74,27 +74,27 @@ impl<'a> Assembler<'a> {
             marked,
             relations: HashMap::new(),
             transaction: None,
-            rows: Rows::default(),
+            rows: RowNumbers::default(),
             watched: None,
             deleted_by: Vec::new(),
         }
     }
 
     /// Sets the columns by which rows of the outbox are deleted.
-    pub(crate) fn delete_by(mut self, key: &[String]) -> Self {
+    pub(crate) fn with_deletion_key(mut self, key: &[String]) -> Self {
         self.deleted_by = key.to_vec();
         self
     }
 
     /// Sets the copied table.
-    pub(crate) fn watch(&mut self, table: Option<&CopyTable>) {
+    pub(crate) fn watch_table(&mut self, table: Option<&CopiedTable>) {
         if self.watched.as_ref() != table {
             self.watched = table.cloned();
         }
     }
 
     /// Turns rows of a chunk into events at the position of its mark.
-    pub(crate) fn read(
+    pub(crate) fn events_of_rows(
         &self,
         relation: &Relation,
         rows: Vec<Tuple>,
@@ -103,7 +103,7 @@ impl<'a> Assembler<'a> {
         let mut events = Vec::with_capacity(rows.len());
         let mut position = mark;
         for row in rows {
-            let step = self.row(position, relation, Operation::Read, None, Some(row))?;
+            let step = self.assemble_change(position, relation, Operation::Read, None, Some(row))?;
             events.extend(step.events);
             let next = position.row.checked_add(1);
             position.row = next.ok_or("a chunk has more than 65535 rows")?;
@@ -112,106 +112,106 @@ impl<'a> Assembler<'a> {
     }
 
     /// The open transaction of the stream.
-    pub(crate) fn transaction(&self) -> Option<Transaction> {
+    pub(crate) fn open_transaction(&self) -> Option<OpenTransaction> {
         self.transaction
     }
 
     /// Reads the next message, with the place of its record.
-    pub(crate) fn take(&mut self, record: Lsn, message: Bytes) -> Result<Step, Unreadable> {
+    pub(crate) fn read_message(&mut self, record: Lsn, message: Bytes) -> Result<MessageEffect, UnreadableChange> {
         let mut position = Position {
             commit: self.transaction.map_or(Lsn(0), |open| open.commit),
             record,
             row: 0,
         };
         let is_change = pgoutput::is_change(&message);
-        let number = |rows: &mut Rows| match is_change {
-            true => rows.number(record),
+        let number = |rows: &mut RowNumbers| match is_change {
+            true => rows.next_number(record),
             false => Ok(0),
         };
         let taken = number(&mut self.rows).and_then(|row| {
             position.row = row;
-            self.part(record, position, pgoutput::read(message)?)
+            self.apply_message(record, position, pgoutput::parse_message(message)?)
         });
         match taken {
             Ok(step) => Ok(step),
             // An operator skipped it.
-            Err(_) if is_change && position <= self.marked => Ok(Step::default()),
-            Err(problem) => Err(Unreadable { position, problem }),
+            Err(_) if is_change && position <= self.marked => Ok(MessageEffect::default()),
+            Err(problem) => Err(UnreadableChange { position, problem }),
         }
     }
 
-    fn part(&mut self, record: Lsn, position: Position, part: Part) -> Result<Step, String> {
+    fn apply_message(&mut self, record: Lsn, position: Position, part: StreamMessage) -> Result<MessageEffect, String> {
         let (oid, operation, old, new) = match part {
-            Part::Begin { commit, at, xid } => {
-                self.transaction = Some(Transaction {
+            StreamMessage::Begin { commit, at, xid } => {
+                self.transaction = Some(OpenTransaction {
                     commit,
                     committed_at: at,
                     xid,
                 });
-                self.rows = Rows::default();
-                return Ok(Step::default());
+                self.rows = RowNumbers::default();
+                return Ok(MessageEffect::default());
             }
-            Part::Commit { end } => {
+            StreamMessage::Commit { end } => {
                 self.transaction = None;
-                return Ok(Step {
+                return Ok(MessageEffect {
                     committed: Some(end),
-                    ..Step::default()
+                    ..MessageEffect::default()
                 });
             }
-            Part::Relation(relation) => {
+            StreamMessage::Relation(relation) => {
                 self.relations.insert(relation.oid, relation);
-                return Ok(Step::default());
+                return Ok(MessageEffect::default());
             }
-            Part::Insert { oid, new } => (oid, Operation::Insert, None, Some(new)),
-            Part::Update { oid, old, new } => (oid, Operation::Update, old, Some(new)),
-            Part::Delete { oid, old } => (oid, Operation::Delete, Some(old), None),
-            Part::Truncate { oids } => return self.truncate(record, position, &oids),
-            Part::Message {
+            StreamMessage::Insert { oid, new } => (oid, Operation::Insert, None, Some(new)),
+            StreamMessage::Update { oid, old, new } => (oid, Operation::Update, old, Some(new)),
+            StreamMessage::Delete { oid, old } => (oid, Operation::Delete, Some(old), None),
+            StreamMessage::Truncate { oids } => return self.assemble_truncate(record, position, &oids),
+            StreamMessage::Message {
                 is_transactional,
                 prefix,
                 content,
             } => {
-                if is_transactional && prefix == MARK {
+                if is_transactional && prefix == MARK_PREFIX {
                     let mark = String::from_utf8_lossy(&content).into_owned();
-                    return Ok(Step {
+                    return Ok(MessageEffect {
                         mark: Some((mark, position)),
-                        ..Step::default()
+                        ..MessageEffect::default()
                     });
                 }
                 // A message without a transaction has no commit, so its position is not unique.
                 let draft = match is_transactional {
-                    true => self.source.message(&prefix, content),
+                    true => self.source.draft_message(&prefix, content),
                     false => None,
                 };
-                let events = draft.map(|draft| self.event(draft, position, RecordKind::Message));
+                let events = draft.map(|draft| self.assemble_event(draft, position, RecordKind::Message));
                 let events = events.transpose()?;
-                return Ok(Step::of(events.flatten()));
+                return Ok(MessageEffect::from_event(events.flatten()));
             }
-            Part::Other => return Ok(Step::default()),
+            StreamMessage::Other => return Ok(MessageEffect::default()),
         };
-        let relation = self.relation(oid)?;
-        self.row(position, relation, operation, old, new)
+        let relation = self.find_relation(oid)?;
+        self.assemble_change(position, relation, operation, old, new)
     }
 
-    fn relation(&self, oid: u32) -> Result<&Relation, String> {
+    fn find_relation(&self, oid: u32) -> Result<&Relation, String> {
         let relation = self.relations.get(&oid);
         relation.ok_or_else(|| "a change is of a table that was not described".to_owned())
     }
 
-    fn row(
+    fn assemble_change(
         &self,
         position: Position,
         relation: &Relation,
         operation: Operation,
-        old: Option<Old>,
+        old: Option<OldRow>,
         new: Option<Tuple>,
-    ) -> Result<Step, String> {
+    ) -> Result<MessageEffect, String> {
         if position <= self.marked {
-            return Ok(Step::default());
+            return Ok(MessageEffect::default());
         }
-        let open = self.transaction.ok_or(OUTSIDE)?;
-        let place = Place {
-            timeline: self.timelines.at(position.commit),
+        let open = self.transaction.ok_or(OUTSIDE_TRANSACTION)?;
+        let place = ChangePlace {
+            timeline: self.timelines.timeline_at(position.commit),
             position,
             xid: open.xid,
             committed_at: open.committed_at,
@@ -222,25 +222,25 @@ impl<'a> Assembler<'a> {
             new,
         };
         let watched = self.watched.as_ref();
-        let touched = watched.and_then(|table| table.touched(relation, &change));
-        let draft = self.source.row(relation, &change, place)?;
+        let touched = watched.and_then(|table| table.touched_rows(relation, &change));
+        let draft = self.source.draft_change(relation, &change, place)?;
         // Rows of a copy have the position of a message, the mark of their chunk.
         let kind = match operation {
             Operation::Read => RecordKind::Message,
             _ => RecordKind::Change,
         };
-        let event = draft.map(|draft| self.event(draft, position, kind));
+        let event = draft.map(|draft| self.assemble_event(draft, position, kind));
         let mut event = event.transpose()?.flatten();
         if let Some(event) = event.as_mut().filter(|_| !self.deleted_by.is_empty()) {
-            event.row = change.new.as_ref().map(|new| self.key_of(relation, new));
+            event.row = change.new.as_ref().map(|new| self.deletion_key(relation, new));
         }
-        Ok(Step {
+        Ok(MessageEffect {
             touched: touched.into_iter().collect(),
-            ..Step::of(event)
+            ..MessageEffect::from_event(event)
         })
     }
 
-    fn key_of(&self, relation: &Relation, row: &Tuple) -> Map<String, Json> {
+    fn deletion_key(&self, relation: &Relation, row: &Tuple) -> Map<String, Json> {
         let columns = relation.columns.iter().zip(row);
         let columns = columns.filter(|(column, _)| self.deleted_by.contains(&column.name));
         columns
@@ -252,56 +252,56 @@ impl<'a> Assembler<'a> {
     }
 
     /// An event for each table of the record. Partitions count as their table.
-    fn truncate(
+    fn assemble_truncate(
         &mut self,
         record: Lsn,
         mut position: Position,
         oids: &[u32],
-    ) -> Result<Step, String> {
-        let mut step = Step::default();
+    ) -> Result<MessageEffect, String> {
+        let mut step = MessageEffect::default();
         for (number, oid) in oids.iter().enumerate() {
             if oids[..number].contains(oid) {
                 continue;
             }
             if number > 0 {
-                position.row = self.rows.number(record)?;
+                position.row = self.rows.next_number(record)?;
             }
-            let relation = self.relation(*oid)?;
-            let one = self.row(position, relation, Operation::Truncate, None, None)?;
+            let relation = self.find_relation(*oid)?;
+            let one = self.assemble_change(position, relation, Operation::Truncate, None, None)?;
             step.events.extend(one.events);
             step.touched.extend(one.touched);
         }
         Ok(step)
     }
 
-    fn event(
+    fn assemble_event(
         &self,
-        draft: Draft,
+        draft: EventDraft,
         position: Position,
         kind: RecordKind,
     ) -> Result<Option<Event>, String> {
-        let open = self.transaction.ok_or(OUTSIDE)?;
+        let open = self.transaction.ok_or(OUTSIDE_TRANSACTION)?;
         if position <= self.marked {
             return Ok(None);
         }
-        let at = time(open.committed_at)?;
+        let at = parse_time(open.committed_at)?;
         // A prepared transaction's records may stand on an older timeline than its commit.
-        let written_on = self.timelines.at(position.record);
+        let written_on = self.timelines.timeline_at(position.record);
         let id = delivery_id(
             self.epoch,
             (written_on, open.committed_at),
             (kind, position.record),
             position.row,
         );
-        let timeline = self.timelines.at(position.commit);
+        let timeline = self.timelines.timeline_at(position.commit);
         Ok(Some(Event::new(draft, id, at, timeline, position)))
     }
 }
 
-const OUTSIDE: &str = "a change is outside of a transaction";
+const OUTSIDE_TRANSACTION: &str = "a change is outside of a transaction";
 
-impl Step {
-    fn of(event: Option<Event>) -> Self {
+impl MessageEffect {
+    fn from_event(event: Option<Event>) -> Self {
         Self {
             events: event.into_iter().collect(),
             ..Self::default()

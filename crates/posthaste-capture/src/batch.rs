@@ -6,10 +6,10 @@ use crate::mark::Mark;
 use crate::position::Position;
 
 /// The most events and bytes of a batch; a single larger event is a batch too.
-const EVENTS: usize = 500;
-const BYTES: usize = 4 << 20;
+const MAX_EVENTS: usize = 500;
+const MAX_BYTES: usize = 4 << 20;
 /// A mark is written after this much log without an event, in bytes.
-pub(crate) const UNMARKED: u64 = 16 << 20;
+pub(crate) const MARK_AFTER_BYTES: u64 = 16 << 20;
 
 /// Events that were read and are not marked.
 #[derive(Debug)]
@@ -41,20 +41,20 @@ impl Batch {
         if self.xids.last() != Some(&xid) {
             self.xids.push(xid);
         }
-        self.bytes += event.bytes();
+        self.bytes += event.job_bytes();
         self.last = event.position;
         self.events.push(event);
     }
 
     /// Ends the transaction that was read last.
-    pub(crate) fn commit(&mut self, end: Lsn) {
+    pub(crate) fn end_transaction(&mut self, end: Lsn) {
         self.end = self.end.max(end);
     }
 
     /// The log was read up to this place, and no transaction is open.
-    pub(crate) fn pass(&mut self, end: Lsn) {
+    pub(crate) fn advance_to(&mut self, end: Lsn) {
         if self.events.is_empty() {
-            self.commit(end);
+            self.end_transaction(end);
         }
     }
 
@@ -63,7 +63,7 @@ impl Batch {
     }
 
     pub(crate) fn is_full(&self) -> bool {
-        self.events.len() >= EVENTS || self.bytes >= BYTES
+        self.events.len() >= MAX_EVENTS || self.bytes >= MAX_BYTES
     }
 
     pub(crate) fn events(&self) -> &[Event] {
@@ -75,22 +75,22 @@ impl Batch {
     }
 
     /// The approximate size of its jobs in bytes.
-    pub(crate) fn bytes(&self) -> usize {
+    pub(crate) fn job_bytes(&self) -> usize {
         self.bytes
     }
 
     /// The place up to which everything is done once the events are.
-    pub(crate) fn end(&self) -> Lsn {
+    pub(crate) fn end_lsn(&self) -> Lsn {
         self.end
     }
 
     /// Bytes of log that were read and are not marked.
-    pub(crate) fn unmarked(&self) -> u64 {
+    pub(crate) fn unmarked_bytes(&self) -> u64 {
         self.end.0.saturating_sub(self.mark.done.0)
     }
 
     pub(crate) fn is_mark_due(&self) -> bool {
-        self.unmarked() >= UNMARKED
+        self.unmarked_bytes() >= MARK_AFTER_BYTES
     }
 
     /// The mark that counts these events.
@@ -147,7 +147,7 @@ mod tests {
         assert_eq!((mark.done, mark.position.record), (Lsn(0), Lsn(5)));
         batch.clear();
         batch.add(1, event(9, 6));
-        batch.commit(Lsn(10));
+        batch.end_transaction(Lsn(10));
         let mark = batch.next_mark();
         assert_eq!((mark.done, mark.position.record), (Lsn(10), Lsn(6)));
     }
@@ -156,11 +156,11 @@ mod tests {
     fn keepalives_confirm_nothing_while_events_are_pending() {
         let mut batch = Batch::new(Mark::default());
         batch.add(1, event(9, 5));
-        batch.commit(Lsn(10));
-        batch.pass(Lsn(90));
+        batch.end_transaction(Lsn(10));
+        batch.advance_to(Lsn(90));
         assert_eq!(batch.next_mark().done, Lsn(10));
         batch.clear();
-        batch.pass(Lsn(90));
+        batch.advance_to(Lsn(90));
         let mark = batch.next_mark();
         assert_eq!((mark.done, mark.position.commit), (Lsn(90), Lsn(9)));
     }

@@ -93,7 +93,7 @@ pub enum State {
 
 impl State {
     /// The value of the column `path` for a capture that sends without jobs.
-    pub(crate) const fn path(self) -> &'static str {
+    pub(crate) const fn path_name(self) -> &'static str {
         match self {
             Self::Waiting => "waiting",
             Self::Spilling => "spilling",
@@ -118,10 +118,10 @@ pub struct Status {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Shared(Mutex<Status>);
+pub(crate) struct SharedStatus(Mutex<Status>);
 
-impl Shared {
-    pub(crate) fn set(&self, state: State) {
+impl SharedStatus {
+    pub(crate) fn set_state(&self, state: State) {
         let mut status = self.status();
         status.state = state;
         if matches!(state, State::Running | State::Direct) {
@@ -129,7 +129,7 @@ impl Shared {
         }
     }
 
-    pub(crate) fn count(&self, events: u64) {
+    pub(crate) fn count_events(&self, events: u64) {
         self.status().events += events;
     }
 
@@ -137,7 +137,7 @@ impl Shared {
         self.status().spilled += events;
     }
 
-    pub(crate) fn fail(&self, error: &Error) {
+    pub(crate) fn record_error(&self, error: &Error) {
         self.status().last_error = Some(error.to_string());
     }
 

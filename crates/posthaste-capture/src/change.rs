@@ -4,17 +4,17 @@ use jiff::{SignedDuration, Timestamp};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::value::RawValue;
 
-use crate::pgoutput::{Identity, Old, Relation, Tuple, Value};
+use crate::pgoutput::{ReplicaIdentity, OldRow, Relation, Tuple, Value};
 use crate::position::Position;
 
 /// OIDs of types whose text is JSON, except NaN and infinities.
-const NUMBERS: [u32; 7] = [20, 21, 23, 26, 700, 701, 1700];
-const BOOLEAN: u32 = 16;
+const NUMBER_OIDS: [u32; 7] = [20, 21, 23, 26, 700, 701, 1700];
+const BOOLEAN_OID: u32 = 16;
 /// json and jsonb.
-const DOCUMENTS: [u32; 2] = [114, 3802];
+const JSON_OIDS: [u32; 2] = [114, 3802];
 
 /// Seconds from 1970 to 2000, where the server's times begin.
-const YEAR_2000: i64 = 946_684_800;
+const POSTGRES_EPOCH: i64 = 946_684_800;
 
 /// The operation on a row or a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
@@ -43,13 +43,13 @@ impl Operation {
 /// A change with the rows before and after it.
 pub(crate) struct Change {
     pub(crate) operation: Operation,
-    pub(crate) old: Option<Old>,
+    pub(crate) old: Option<OldRow>,
     pub(crate) new: Option<Tuple>,
 }
 
 /// The transaction and the position of a change.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct ChangePlace {
     pub(crate) timeline: u32,
     pub(crate) position: Position,
     pub(crate) xid: u32,
@@ -58,7 +58,7 @@ pub(crate) struct Place {
 }
 
 #[derive(serde::Serialize)]
-struct Body<'a> {
+struct ChangeBody<'a> {
     operation: Operation,
     schema: &'a str,
     table: &'a str,
@@ -72,25 +72,25 @@ struct Body<'a> {
 }
 
 /// The change as receivers get it, and its key as text.
-pub(crate) fn body(
+pub(crate) fn encode_change(
     relation: &Relation,
     change: &Change,
     keys: &[String],
-    place: Place,
+    place: ChangePlace,
 ) -> Result<(String, Option<String>), String> {
-    let before = change.old.as_ref().map(|old| before(relation, old));
+    let before = change.old.as_ref().map(|old| old_row_fields(relation, old));
     let after = change
         .new
         .as_ref()
-        .map(|new| after(relation, new, change.old.as_ref()));
+        .map(|new| new_row_fields(relation, new, change.old.as_ref()));
     let before = before.transpose()?;
     let (after, unchanged) = after.transpose()?.unzip();
     let key = after
         .as_ref()
         .or(before.as_ref())
-        .and_then(|row| row.key(relation, keys));
+        .and_then(|row| row.key_fields(relation, keys));
     let text = key.as_ref().map(serde_json::to_string).transpose();
-    let body = Body {
+    let body = ChangeBody {
         operation: change.operation,
         schema: &relation.schema,
         table: &relation.name,
@@ -99,7 +99,7 @@ pub(crate) fn body(
         after,
         unchanged: unchanged.unwrap_or_default(),
         position: format!("{:08x}{}", place.timeline, place.position),
-        committed_at: time(place.committed_at)?.to_string(),
+        committed_at: parse_time(place.committed_at)?.to_string(),
         xid: place.xid,
     };
     let body = serde_json::to_string(&body).map_err(|error| error.to_string())?;
@@ -108,41 +108,41 @@ pub(crate) fn body(
 
 /// The columns of the old row that the replica identity contains. The stream has nulls for the
 /// others; they are left out because their values are unknown.
-fn before<'a>(relation: &'a Relation, old: &'a Old) -> Result<Fields<'a>, String> {
+fn old_row_fields<'a>(relation: &'a Relation, old: &'a OldRow) -> Result<Fields<'a>, String> {
     let (tuple, is_full) = match old {
-        Old::Key(tuple) => (tuple, false),
-        Old::Full(tuple) => (tuple, true),
+        OldRow::Key(tuple) => (tuple, false),
+        OldRow::Full(tuple) => (tuple, true),
     };
-    let fields = columns(relation, tuple)?;
+    let fields = columns_with_values(relation, tuple)?;
     let known = fields
         .filter(|(column, value)| (is_full || column.is_key) && !matches!(value, Value::Unchanged));
-    Ok(Fields(known.map(field).collect()))
+    Ok(Fields(known.map(field_from_value).collect()))
 }
 
 /// The new row, and the columns whose values are unknown.
-fn after<'a>(
+fn new_row_fields<'a>(
     relation: &'a Relation,
     new: &'a Tuple,
-    old: Option<&'a Old>,
+    old: Option<&'a OldRow>,
 ) -> Result<(Fields<'a>, Vec<&'a str>), String> {
     let (mut known, mut unchanged) = (Vec::new(), Vec::new());
-    for (number, (column, value)) in columns(relation, new)?.enumerate() {
+    for (number, (column, value)) in columns_with_values(relation, new)?.enumerate() {
         let value = match (value, old) {
-            (Value::Unchanged, Some(Old::Full(old))) => old.get(number).unwrap_or(value),
-            (Value::Unchanged, Some(Old::Key(old))) if column.is_key => {
+            (Value::Unchanged, Some(OldRow::Full(old))) => old.get(number).unwrap_or(value),
+            (Value::Unchanged, Some(OldRow::Key(old))) if column.is_key => {
                 old.get(number).unwrap_or(value)
             }
             _ => value,
         };
         match value {
             Value::Unchanged => unchanged.push(&*column.name),
-            value => known.push(field((column, value))),
+            value => known.push(field_from_value((column, value))),
         }
     }
     Ok((Fields(known), unchanged))
 }
 
-fn columns<'a>(
+fn columns_with_values<'a>(
     relation: &'a Relation,
     tuple: &'a Tuple,
 ) -> Result<impl Iterator<Item = (&'a crate::pgoutput::Column, &'a Value)>, String> {
@@ -158,9 +158,9 @@ fn columns<'a>(
     }
 }
 
-fn field<'a>((column, value): (&'a crate::pgoutput::Column, &'a Value)) -> (&'a str, Field<'a>) {
+fn field_from_value<'a>((column, value): (&'a crate::pgoutput::Column, &'a Value)) -> (&'a str, Field<'a>) {
     let field = match value {
-        Value::Text(text) => Field::of(column.kind, text),
+        Value::Text(text) => Field::from_text(column.kind, text),
         Value::Null | Value::Unchanged => Field::Null,
     };
     (&column.name, field)
@@ -172,11 +172,11 @@ struct Fields<'a>(Vec<(&'a str, Field<'a>)>);
 
 impl<'a> Fields<'a> {
     /// The configured columns, or those of the replica identity; none if that is the whole row.
-    fn key(&self, relation: &Relation, named: &[String]) -> Option<Fields<'a>> {
+    fn key_fields(&self, relation: &Relation, named: &[String]) -> Option<Fields<'a>> {
         let is_key = |name: &str| match named {
             [] => {
                 let mut columns = relation.columns.iter();
-                relation.identity == Identity::Key
+                relation.identity == ReplicaIdentity::Key
                     && columns.any(|column| column.is_key && column.name == name)
             }
             named => named.iter().any(|one| one == name),
@@ -208,11 +208,11 @@ enum Field<'a> {
 
 impl<'a> Field<'a> {
     /// Booleans, numbers and documents are JSON; other values are the server's text.
-    fn of(kind: u32, text: &'a str) -> Self {
-        if kind == BOOLEAN {
+    fn from_text(kind: u32, text: &'a str) -> Self {
+        if kind == BOOLEAN_OID {
             return Self::Boolean(text == "t");
         }
-        let is_json = NUMBERS.contains(&kind) || DOCUMENTS.contains(&kind);
+        let is_json = NUMBER_OIDS.contains(&kind) || JSON_OIDS.contains(&kind);
         match is_json.then(|| serde_json::from_str(text)) {
             Some(Ok(json)) => Self::Json(json),
             _ => Self::Text(text),
@@ -221,9 +221,9 @@ impl<'a> Field<'a> {
 }
 
 /// Converts a time of the stream.
-pub(crate) fn time(micros: i64) -> Result<Timestamp, String> {
+pub(crate) fn parse_time(micros: i64) -> Result<Timestamp, String> {
     let since = SignedDuration::from_micros(micros);
-    let at = Timestamp::from_second(YEAR_2000).and_then(|start| start.checked_add(since));
+    let at = Timestamp::from_second(POSTGRES_EPOCH).and_then(|start| start.checked_add(since));
     at.map_err(|_| "the time of a commit is out of range".to_owned())
 }
 
@@ -231,11 +231,11 @@ pub(crate) fn time(micros: i64) -> Result<Timestamp, String> {
 mod tests {
     use serde_json::{Value as Json, json};
 
-    use super::{Change, Operation, Place, body};
-    use crate::pgoutput::{Column, Identity, Old, Relation, Value};
+    use super::{Change, Operation, ChangePlace, encode_change};
+    use crate::pgoutput::{Column, ReplicaIdentity, OldRow, Relation, Value};
     use crate::position::Position;
 
-    const PLACE: Place = Place {
+    const PLACE: ChangePlace = ChangePlace {
         timeline: 1,
         position: Position {
             commit: crate::lsn::Lsn(2),
@@ -246,7 +246,7 @@ mod tests {
         committed_at: 1_500_000,
     };
 
-    fn relation(identity: Identity) -> Relation {
+    fn relation(identity: ReplicaIdentity) -> Relation {
         let column = |name: &str, kind, is_key| Column {
             name: name.into(),
             kind,
@@ -259,8 +259,8 @@ mod tests {
             identity,
             columns: vec![
                 column("id", 23, true),
-                column("price", 1700, identity == Identity::Full),
-                column("big", 25, identity == Identity::Full),
+                column("price", 1700, identity == ReplicaIdentity::Full),
+                column("big", 25, identity == ReplicaIdentity::Full),
             ],
         }
     }
@@ -270,7 +270,7 @@ mod tests {
     }
 
     fn made(relation: &Relation, change: &Change) -> Json {
-        let (body, _) = body(relation, change, &[], PLACE).unwrap();
+        let (body, _) = encode_change(relation, change, &[], PLACE).unwrap();
         serde_json::from_str(&body).unwrap()
     }
 
@@ -281,7 +281,7 @@ mod tests {
             old: None,
             new: Some(vec![text("7"), text("1.50"), Value::Null]),
         };
-        let (body, key) = body(&relation(Identity::Key), &change, &[], PLACE).unwrap();
+        let (body, key) = encode_change(&relation(ReplicaIdentity::Key), &change, &[], PLACE).unwrap();
         assert_eq!(
             body,
             r#"{"operation":"insert","schema":"public","table":"item","key":{"id":7},"#.to_owned()
@@ -297,10 +297,10 @@ mod tests {
         let old = vec![text("7"), Value::Null, Value::Null];
         let change = Change {
             operation: Operation::Delete,
-            old: Some(Old::Key(old)),
+            old: Some(OldRow::Key(old)),
             new: None,
         };
-        let made = made(&relation(Identity::Key), &change);
+        let made = made(&relation(ReplicaIdentity::Key), &change);
         assert_eq!(made["before"], json!({ "id": 7 }));
         assert_eq!(made["key"], json!({ "id": 7 }));
         assert_eq!(made["after"], Json::Null);
@@ -311,10 +311,10 @@ mod tests {
         let old = vec![text("7"), Value::Null, Value::Null];
         let change = Change {
             operation: Operation::Update,
-            old: Some(Old::Key(old)),
+            old: Some(OldRow::Key(old)),
             new: Some(vec![text("8"), Value::Null, Value::Null]),
         };
-        let made = made(&relation(Identity::Key), &change);
+        let made = made(&relation(ReplicaIdentity::Key), &change);
         assert_eq!(
             (&made["key"]["id"], &made["before"]["id"]),
             (&json!(8), &json!(7))
@@ -329,11 +329,11 @@ mod tests {
             old,
             new: new(),
         };
-        let unknown = made(&relation(Identity::Key), &change(None));
+        let unknown = made(&relation(ReplicaIdentity::Key), &change(None));
         assert_eq!(unknown["after"], json!({ "id": 7, "price": 2 }));
         assert_eq!(unknown["unchanged"], json!(["big"]));
-        let old = Old::Full(vec![text("7"), text("1"), text("large")]);
-        let known = made(&relation(Identity::Full), &change(Some(old)));
+        let old = OldRow::Full(vec![text("7"), text("1"), text("large")]);
+        let known = made(&relation(ReplicaIdentity::Full), &change(Some(old)));
         assert_eq!(known["after"]["big"], json!("large"));
         assert_eq!(
             (&known["unchanged"], &known["key"]),
@@ -343,21 +343,21 @@ mod tests {
 
     #[test]
     fn named_columns_are_the_key_of_a_table_with_a_full_identity() {
-        let old = Old::Full(vec![text("7"), text("1"), Value::Null]);
+        let old = OldRow::Full(vec![text("7"), text("1"), Value::Null]);
         let change = Change {
             operation: Operation::Delete,
             old: Some(old),
             new: None,
         };
         let keys = ["id".to_owned()];
-        let (_, key) = body(&relation(Identity::Full), &change, &keys, PLACE).unwrap();
+        let (_, key) = encode_change(&relation(ReplicaIdentity::Full), &change, &keys, PLACE).unwrap();
         assert_eq!(key.as_deref(), Some(r#"{"id":7}"#));
     }
 
     #[test]
     fn text_that_is_not_json_stays_text() {
         use super::Field;
-        let made = |kind, text| serde_json::to_string(&Field::of(kind, text)).unwrap();
+        let made = |kind, text| serde_json::to_string(&Field::from_text(kind, text)).unwrap();
         assert_eq!(made(16, "t"), "true");
         assert_eq!(made(701, "1e+300"), "1e+300");
         assert_eq!(made(1700, "NaN"), "\"NaN\"");

@@ -24,7 +24,7 @@ impl Confirmation {
         }
     }
 
-    pub(crate) fn confirmed(&self) -> Lsn {
+    pub(crate) fn confirmed_lsn(&self) -> Lsn {
         self.confirmed
     }
 
@@ -33,24 +33,24 @@ impl Confirmation {
         match after {
             Some(after) => {
                 self.held.push_back((done, after));
-                self.release();
+                self.confirm_passed();
             }
             None => self.confirmed = self.confirmed.max(done),
         }
     }
 
     /// The stream has reached this place; returns whether that confirms more.
-    pub(crate) fn stream(&mut self, place: Lsn) -> bool {
+    pub(crate) fn advance_stream_to(&mut self, place: Lsn) -> bool {
         self.streamed = self.streamed.max(place);
-        self.release()
+        self.confirm_passed()
     }
 
     /// Whether a place is done and not confirmed.
-    pub(crate) fn is_held(&self) -> bool {
+    pub(crate) fn has_unconfirmed(&self) -> bool {
         !self.held.is_empty()
     }
 
-    fn release(&mut self) -> bool {
+    fn confirm_passed(&mut self) -> bool {
         let was = self.confirmed;
         while let Some((done, after)) = self.held.front()
             && *after <= self.streamed
@@ -72,7 +72,7 @@ mod tests {
         let mut confirmation = Confirmation::new(Lsn(3));
         for (done, confirmed) in [(5, 5), (4, 5), (9, 9)] {
             confirmation.confirm(Lsn(done), None);
-            assert_eq!(confirmation.confirmed(), Lsn(confirmed));
+            assert_eq!(confirmation.confirmed_lsn(), Lsn(confirmed));
         }
     }
 
@@ -81,16 +81,16 @@ mod tests {
         let mut confirmation = Confirmation::new(Lsn(3));
         confirmation.confirm(Lsn(5), Some(Lsn(20)));
         confirmation.confirm(Lsn(8), Some(Lsn(30)));
-        assert_eq!(confirmation.confirmed(), Lsn(3));
-        assert!(!confirmation.stream(Lsn(19)));
-        assert!(confirmation.stream(Lsn(20)));
-        assert_eq!(confirmation.confirmed(), Lsn(5));
-        assert!(confirmation.is_held());
-        assert!(!confirmation.stream(Lsn(29)));
+        assert_eq!(confirmation.confirmed_lsn(), Lsn(3));
+        assert!(!confirmation.advance_stream_to(Lsn(19)));
+        assert!(confirmation.advance_stream_to(Lsn(20)));
+        assert_eq!(confirmation.confirmed_lsn(), Lsn(5));
+        assert!(confirmation.has_unconfirmed());
+        assert!(!confirmation.advance_stream_to(Lsn(29)));
         // The stream may pass the mark before the mark is known.
-        assert!(confirmation.stream(Lsn(40)));
+        assert!(confirmation.advance_stream_to(Lsn(40)));
         confirmation.confirm(Lsn(12), Some(Lsn(40)));
-        assert_eq!(confirmation.confirmed(), Lsn(12));
-        assert!(!confirmation.is_held());
+        assert_eq!(confirmation.confirmed_lsn(), Lsn(12));
+        assert!(!confirmation.has_unconfirmed());
     }
 }

@@ -8,17 +8,17 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::sleep;
 use uuid::Uuid;
 
-use crate::copying::{ChunkSize, CopyTable, Page, TableCopy, Touched};
+use crate::copying::{ChunkSize, CopiedTable, Page, RequestedCopy, TouchedRows};
 use crate::error::Error;
 use crate::pgoutput::Tuple;
 use crate::source::Source;
 use crate::store::Store;
-use crate::store::copy::Copied;
+use crate::store::copy::CopyProgress;
 
 /// Time between two snapshots while a required transaction is not visible.
 const VISIBILITY_POLL: Duration = Duration::from_millis(2);
 /// Time between two reads of the requested copy.
-const POLL: Duration = Duration::from_secs(1);
+const REQUEST_POLL: Duration = Duration::from_secs(1);
 /// Delay before a failed chunk is read again.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
@@ -34,13 +34,13 @@ pub(crate) struct Copier {
 }
 
 struct ActiveCopy {
-    copy: TableCopy,
-    table: CopyTable,
+    copy: RequestedCopy,
+    table: CopiedTable,
     /// The filters of the capture and of the copy.
     filter: Option<String>,
     pace: ChunkSize,
     /// Changes since the chunk began, with their transactions.
-    changes: Vec<(u32, Touched)>,
+    changes: Vec<(u32, TouchedRows)>,
     /// Transactions whose changes were delivered: the next snapshot must see them.
     handed: Vec<u32>,
     reading: Option<PendingChunk>,
@@ -52,27 +52,27 @@ struct ActiveCopy {
 struct PendingChunk {
     mark: String,
     limit: i64,
-    page: JoinHandle<(Option<Store>, Result<Read, Error>)>,
+    page: JoinHandle<(Option<Store>, Result<TimedPage, Error>)>,
     /// The rows that were read; the stream has not brought their mark yet.
-    read: Option<Read>,
+    read: Option<TimedPage>,
 }
 
 /// A page and the time its snapshot was held.
-type Read = (Page, Duration);
+type TimedPage = (Page, Duration);
 
 /// Rows of which the stream has delivered no newer version.
 pub(crate) struct Chunk {
     pub(crate) rows: Vec<Tuple>,
     /// The state of the copy after these rows.
-    pub(crate) copy: TableCopy,
+    pub(crate) copy: RequestedCopy,
     pub(crate) is_last: bool,
     page_pace: ChunkSize,
 }
 
 impl Chunk {
     /// The progress to record.
-    pub(crate) fn copied(&self, rows: usize) -> Copied {
-        Copied {
+    pub(crate) fn progress(&self, rows: usize) -> CopyProgress {
+        CopyProgress {
             copy: self.copy.clone(),
             rows,
             is_last: self.is_last,
@@ -102,19 +102,19 @@ impl Copier {
     }
 
     /// The table whose changes it compares with its chunks.
-    pub(crate) fn table(&self) -> Option<&CopyTable> {
+    pub(crate) fn watched_table(&self) -> Option<&CopiedTable> {
         self.current.as_ref().map(|current| &current.table)
     }
 
     /// Whether the requested copy must be read again.
     pub(crate) fn is_due(&self) -> bool {
-        self.polled.is_none_or(|polled| polled.elapsed() >= POLL)
+        self.polled.is_none_or(|polled| polled.elapsed() >= REQUEST_POLL)
     }
 
     /// Continues with the requested copy.
     pub(crate) async fn switch_to(
         &mut self,
-        wanted: Option<TableCopy>,
+        wanted: Option<RequestedCopy>,
         store: &Store,
         source: &Source,
         publication: &str,
@@ -132,14 +132,14 @@ impl Copier {
         let Some(copy) = wanted else {
             return Ok(());
         };
-        let table = match source.copied(&copy.table) {
-            Ok(columns) => store.copy_table(&copy.table, columns, publication).await?,
+        let table = match source.captured_columns(&copy.table) {
+            Ok(columns) => store.describe_table(&copy.table, columns, publication).await?,
             Err(problem) => Err(problem),
         };
         let table = match table {
             Ok(table) => table,
             Err(problem) => {
-                self.fail(&copy, &problem);
+                self.record_failure(&copy, &problem);
                 return Ok(());
             }
         };
@@ -159,15 +159,15 @@ impl Copier {
     }
 
     /// Makes the next snapshot see these transactions of the stream.
-    pub(crate) fn require(&mut self, xids: &[u32]) {
+    pub(crate) fn require_visible(&mut self, xids: &[u32]) {
         if let Some(current) = &mut self.current {
             current.handed.extend(xids);
         }
     }
 
     /// Begins to read the next chunk, unless one is pending. Delivered transactions must be visible
-    /// or passed to [`Self::require`].
-    pub(crate) async fn begin(&mut self) {
+    /// or passed to [`Self::require_visible`].
+    pub(crate) async fn begin_chunk(&mut self) {
         while self.failing.try_join_next().is_some() {}
         let Some(current) = &mut self.current else {
             return;
@@ -176,21 +176,21 @@ impl Copier {
             if reading.read.is_some() || !reading.page.is_finished() {
                 return;
             }
-            let Err(error) = current.page().await else {
+            let Err(error) = current.wait_for_page().await else {
                 return;
             };
-            let is_final = current.failed(&error);
+            let is_final = current.schedule_retry(&error);
             if is_final {
-                return self.refuse(&error.to_string());
+                return self.refuse_copy(&error.to_string());
             }
             tracing::debug!(capture = %self.name, %error, "a chunk is read again");
         }
         if Instant::now() >= retry_time(self.current.as_ref()) {
-            self.read();
+            self.spawn_read();
         }
     }
 
-    fn read(&mut self) {
+    fn spawn_read(&mut self) {
         let Some(current) = &mut self.current else {
             return;
         };
@@ -236,34 +236,34 @@ impl Copier {
     }
 
     /// Records a change of the table.
-    pub(crate) fn note(&mut self, xid: u32, touched: Touched) {
+    pub(crate) fn note_change(&mut self, xid: u32, touched: TouchedRows) {
         if let Some(current) = &mut self.current {
             current.changes.push((xid, touched));
         }
     }
 
     /// Whether this is the mark of the pending chunk.
-    pub(crate) fn awaits(&self, mark: &str) -> bool {
+    pub(crate) fn awaits_mark(&self, mark: &str) -> bool {
         let reading = self.current.as_ref().and_then(|one| one.reading.as_ref());
         reading.is_some_and(|reading| reading.mark == mark)
     }
 
     /// The chunk whose mark the stream has brought; `None` if reading it failed.
-    pub(crate) async fn take(&mut self) -> Option<Chunk> {
+    pub(crate) async fn take_chunk(&mut self) -> Option<Chunk> {
         let current = self.current.as_mut()?;
-        if let Err(error) = current.page().await {
-            current.failed(&error);
+        if let Err(error) = current.wait_for_page().await {
+            current.schedule_retry(&error);
             return None;
         }
         let mut reading = current.reading.take()?;
         let (page, took) = reading.read.take()?;
         let mut copy = current.copy.clone();
-        copy.after = page.last().cloned().or(copy.after);
-        let (is_last, pace) = (page.is_last(reading.limit), current.pace);
-        let page_pace = pace.after(&page, took);
+        copy.after = page.last_key().cloned().or(copy.after);
+        let (is_last, pace) = (page.is_last_page(reading.limit), current.pace);
+        let page_pace = pace.next_after_read(&page, took);
         current.handed.clear();
         Some(Chunk {
-            rows: page.left(&current.changes),
+            rows: page.rows_without_newer_version(&current.changes),
             copy,
             is_last,
             page_pace,
@@ -271,7 +271,7 @@ impl Copier {
     }
 
     /// Continues after a chunk that took this long to write, or ends a cancelled copy.
-    pub(crate) fn written(&mut self, chunk: Chunk, took: Duration, goes_on: bool) {
+    pub(crate) fn finish_chunk(&mut self, chunk: Chunk, took: Duration, goes_on: bool) {
         let Some(current) = &mut self.current else {
             return;
         };
@@ -282,19 +282,19 @@ impl Copier {
             return;
         }
         current.copy = chunk.copy;
-        let by_handing_out = current.pace.after_delivery(took);
+        let by_handing_out = current.pace.next_after_delivery(took);
         current.pace = chunk.page_pace.min(by_handing_out);
     }
 
     /// Ends a copy that cannot continue, such as one with a row that cannot become a job.
-    pub(crate) fn refuse(&mut self, problem: &str) {
+    pub(crate) fn refuse_copy(&mut self, problem: &str) {
         if let Some(current) = self.current.take() {
-            self.fail(&current.copy, problem);
+            self.record_failure(&current.copy, problem);
         }
     }
 
     /// Records why a copy failed. If that fails, the copy is tried again and refused again.
-    fn fail(&mut self, copy: &TableCopy, problem: &str) {
+    fn record_failure(&mut self, copy: &RequestedCopy, problem: &str) {
         let on = &copy.table;
         tracing::error!(capture = %self.name, %on, error = problem, "a copy failed");
         let (database, name) = (self.database.clone(), self.name.clone());
@@ -319,7 +319,7 @@ fn retry_time(current: Option<&ActiveCopy>) -> Instant {
 
 impl ActiveCopy {
     /// Waits until the chunk is read.
-    async fn page(&mut self) -> Result<(), Error> {
+    async fn wait_for_page(&mut self) -> Result<(), Error> {
         let Some(reading) = &mut self.reading else {
             return Err(Error::lost("no chunk is read"));
         };
@@ -334,12 +334,12 @@ impl ActiveCopy {
     }
 
     /// Schedules another read of a chunk; returns whether the error is permanent.
-    fn failed(&mut self, error: &Error) -> bool {
+    fn schedule_retry(&mut self, error: &Error) -> bool {
         self.reading = None;
         self.retry_at = Instant::now() + RETRY_AFTER;
         let code = error.code().unwrap_or_default();
         match code {
-            "57014" => self.pace = self.pace.too_late(),
+            "57014" => self.pace = self.pace.next_after_timeout(),
             "55P03" => {}
             // The statement is invalid, or not allowed.
             _ => return ["42", "22"].iter().any(|class| code.starts_with(class)),

@@ -12,25 +12,25 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::change::Change;
-use crate::pgoutput::{Old, Relation, Tuple, Value};
+use crate::pgoutput::{OldRow, Relation, Tuple, Value};
 use crate::snapshot::Snapshot;
 use crate::source::TableName;
 
 /// The prefix of marks.
-pub(crate) const MARK: &str = "posthaste.mark";
+pub(crate) const MARK_PREFIX: &str = "posthaste.mark";
 
 /// The values of a key, as the server prints them.
 pub(crate) type Key = Vec<String>;
 
 /// The time that a chunk should take, short enough for its snapshot and for waiting changes.
-const CHUNK_TIME: Duration = Duration::from_millis(400);
-const ROWS: std::ops::RangeInclusive<i64> = 1..=10_000;
-const FIRST_ROWS: i64 = 200;
-const BYTES: usize = 8 << 20;
+const TARGET_CHUNK_TIME: Duration = Duration::from_millis(400);
+const CHUNK_ROWS: std::ops::RangeInclusive<i64> = 1..=10_000;
+const FIRST_CHUNK_ROWS: i64 = 200;
+const TARGET_CHUNK_BYTES: usize = 8 << 20;
 
 /// A copy of the database's list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct TableCopy {
+pub(crate) struct RequestedCopy {
     pub(crate) id: i64,
     pub(crate) table: TableName,
     /// Copies rows for which this SQL expression is true.
@@ -41,7 +41,7 @@ pub(crate) struct TableCopy {
 
 /// A table as the stream describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct CopyTable {
+pub(crate) struct CopiedTable {
     pub(crate) relation: Relation,
     /// The columns of its key, in order.
     pub(crate) keys: Vec<String>,
@@ -49,7 +49,7 @@ pub(crate) struct CopyTable {
 
 /// The rows that a change touches.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Touched {
+pub(crate) enum TouchedRows {
     Rows(Vec<Key>),
     /// All rows, or a row whose key is unknown.
     All,
@@ -66,35 +66,35 @@ pub(crate) struct Page {
     bytes: usize,
 }
 
-pub(crate) fn column_of(text: Option<&str>) -> Value {
+pub(crate) fn value_from_text(text: Option<&str>) -> Value {
     text.map_or(Value::Null, |text| Value::Text(text.to_owned()))
 }
 
-impl CopyTable {
+impl CopiedTable {
     /// The rows of this table that a change touches; `None` for changes of other tables.
-    pub(crate) fn touched(&self, relation: &Relation, change: &Change) -> Option<Touched> {
+    pub(crate) fn touched_rows(&self, relation: &Relation, change: &Change) -> Option<TouchedRows> {
         if relation.oid != self.relation.oid {
             return None;
         }
         let (old, is_full) = match &change.old {
-            Some(Old::Full(tuple)) => (Some(tuple), true),
-            Some(Old::Key(tuple)) => (Some(tuple), false),
+            Some(OldRow::Full(tuple)) => (Some(tuple), true),
+            Some(OldRow::Key(tuple)) => (Some(tuple), false),
             None => (None, false),
         };
-        let before = old.map(|old| self.key(relation, old, None, is_full));
+        let before = old.map(|old| self.read_key(relation, old, None, is_full));
         let after = change
             .new
             .as_ref()
-            .map(|new| self.key(relation, new, old, true));
+            .map(|new| self.read_key(relation, new, old, true));
         let keys: Option<Vec<Key>> = before.into_iter().chain(after).collect();
         Some(match keys {
-            Some(keys) if !keys.is_empty() => Touched::Rows(keys),
-            _ => Touched::All,
+            Some(keys) if !keys.is_empty() => TouchedRows::Rows(keys),
+            _ => TouchedRows::All,
         })
     }
 
     /// `None` if a value is not in the log, or the table has changed.
-    fn key(
+    fn read_key(
         &self,
         relation: &Relation,
         tuple: &Tuple,
@@ -122,7 +122,7 @@ impl CopyTable {
 
 impl Page {
     /// Splits rows into the key, a column that says whether the filter matches, and the values.
-    pub(crate) fn new(table: &CopyTable, snapshot: Snapshot, rows: Vec<Vec<Value>>) -> Self {
+    pub(crate) fn new(table: &CopiedTable, snapshot: Snapshot, rows: Vec<Vec<Value>>) -> Self {
         let keys = table.keys.len();
         let (scanned, mut last, mut bytes) = (rows.len(), None, 0);
         let mut wanted = Vec::with_capacity(rows.len());
@@ -154,14 +154,14 @@ impl Page {
     }
 
     /// The rows of which these changes of the stream are no newer version.
-    pub(crate) fn left(self, seen: &[(u32, Touched)]) -> Vec<Tuple> {
+    pub(crate) fn rows_without_newer_version(self, seen: &[(u32, TouchedRows)]) -> Vec<Tuple> {
         let places = self.rows.iter().enumerate();
         let places: HashMap<&Key, usize> = places.map(|(place, (key, _))| (key, place)).collect();
         let mut is_left = vec![true; self.rows.len()];
         for (_, touched) in seen.iter().filter(|(xid, _)| !self.snapshot.sees(*xid)) {
             match touched {
-                Touched::All => is_left.fill(false),
-                Touched::Rows(keys) => {
+                TouchedRows::All => is_left.fill(false),
+                TouchedRows::Rows(keys) => {
                     for place in keys.iter().filter_map(|key| places.get(key)) {
                         is_left[*place] = false;
                     }
@@ -174,12 +174,12 @@ impl Page {
             .collect()
     }
 
-    pub(crate) fn last(&self) -> Option<&Key> {
+    pub(crate) fn last_key(&self) -> Option<&Key> {
         self.last.as_ref()
     }
 
     /// Whether the table ends with it, if it was read with this limit.
-    pub(crate) fn is_last(&self, limit: i64) -> bool {
+    pub(crate) fn is_last_page(&self, limit: i64) -> bool {
         i64::try_from(self.scanned).is_ok_and(|rows| rows < limit)
     }
 }
@@ -190,7 +190,7 @@ pub(crate) struct ChunkSize(i64);
 
 impl Default for ChunkSize {
     fn default() -> Self {
-        Self(FIRST_ROWS)
+        Self(FIRST_CHUNK_ROWS)
     }
 }
 
@@ -200,31 +200,31 @@ impl ChunkSize {
     }
 
     /// The next size after this chunk, which took this long to read.
-    pub(crate) fn after(self, page: &Page, took: Duration) -> Self {
-        let by_size = BYTES as f64 / (page.bytes as f64).max(1.0);
-        self.times(by_size.clamp(0.25, 4.0)).min(self.in_time(took))
+    pub(crate) fn next_after_read(self, page: &Page, took: Duration) -> Self {
+        let by_size = TARGET_CHUNK_BYTES as f64 / (page.bytes as f64).max(1.0);
+        self.scale_by(by_size.clamp(0.25, 4.0)).min(self.next_by_time(took))
     }
 
     /// The next size after a chunk that took this long.
-    fn in_time(self, took: Duration) -> Self {
-        let by_time = CHUNK_TIME.as_secs_f64() / took.as_secs_f64().max(0.001);
-        self.times(by_time.clamp(0.25, 4.0))
+    fn next_by_time(self, took: Duration) -> Self {
+        let by_time = TARGET_CHUNK_TIME.as_secs_f64() / took.as_secs_f64().max(0.001);
+        self.scale_by(by_time.clamp(0.25, 4.0))
     }
 
     /// The next size after a chunk that took this long from its mark until it was written. Much of
     /// that is a wait that fewer rows would not shorten.
-    pub(crate) fn after_delivery(self, took: Duration) -> Self {
-        self.in_time(took).max(Self::default())
+    pub(crate) fn next_after_delivery(self, took: Duration) -> Self {
+        self.next_by_time(took).max(Self::default())
     }
 
     /// The next size after a chunk that could not be read in time.
-    pub(crate) fn too_late(self) -> Self {
-        self.times(0.25)
+    pub(crate) fn next_after_timeout(self) -> Self {
+        self.scale_by(0.25)
     }
 
     #[allow(clippy::cast_possible_truncation, reason = "it is clamped")]
-    fn times(self, factor: f64) -> Self {
+    fn scale_by(self, factor: f64) -> Self {
         let rows = (self.0 as f64 * factor) as i64;
-        Self(rows.clamp(*ROWS.start(), *ROWS.end()))
+        Self(rows.clamp(*CHUNK_ROWS.start(), *CHUNK_ROWS.end()))
     }
 }

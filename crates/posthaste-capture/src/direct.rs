@@ -9,26 +9,26 @@ use crate::batch::Batch;
 use crate::capture::Direct;
 use crate::event::Event;
 use crate::lsn::Lsn;
-use crate::mark::Counted;
+use crate::mark::EventCounts;
 
 /// The first and the largest number of messages that are sent together.
-const FIRST_BATCH: usize = 64;
-const MAX_BATCH: usize = 500;
+const FIRST_BATCH_SIZE: usize = 64;
+const MAX_BATCH_SIZE: usize = 500;
 /// A batch that is answered sooner grows, and one that takes longer shrinks.
-const QUICK: Duration = Duration::from_secs(1);
-const SLOW: Duration = Duration::from_secs(5);
+const GROW_BELOW: Duration = Duration::from_secs(1);
+const SHRINK_ABOVE: Duration = Duration::from_secs(5);
 /// The first and the longest delay after a failure; it doubles each time.
-const RETRY_FIRST: Duration = Duration::from_millis(50);
-const RETRY_LAST: Duration = Duration::from_secs(1);
+const MIN_RETRY_DELAY: Duration = Duration::from_millis(50);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(1);
 /// A single message that a reachable destination leaves unanswered this often becomes a job: the
 /// relay counts its attempts.
 const MAX_STRIKES: u32 = 3;
 /// A relay that sends jobs within this time keeps up.
-const KEEPS_UP: Duration = Duration::from_secs(1);
+const MAX_RELAY_LAG: Duration = Duration::from_secs(1);
 /// How long events wait for a relay that keeps up.
 const MAX_HOLD: Duration = Duration::from_secs(2);
 /// The time over which a destination is judged to keep up.
-const WINDOW: Duration = Duration::from_secs(30);
+const LOG_GROWTH_WINDOW: Duration = Duration::from_secs(30);
 
 /// How many messages are sent together, and when.
 #[derive(Debug)]
@@ -41,11 +41,11 @@ pub(crate) struct BatchSize {
 
 impl BatchSize {
     pub(crate) fn new(most: Option<usize>) -> Self {
-        let most = most.unwrap_or(MAX_BATCH).clamp(1, MAX_BATCH);
+        let most = most.unwrap_or(MAX_BATCH_SIZE).clamp(1, MAX_BATCH_SIZE);
         Self {
-            size: FIRST_BATCH.min(most),
+            size: FIRST_BATCH_SIZE.min(most),
             most,
-            retry: RETRY_FIRST,
+            retry: MIN_RETRY_DELAY,
             strikes: 0,
         }
     }
@@ -54,24 +54,24 @@ impl BatchSize {
         self.size
     }
 
-    pub(crate) fn succeeded(&mut self, took: Duration) {
-        (self.retry, self.strikes) = (RETRY_FIRST, 0);
-        if took < QUICK {
+    pub(crate) fn record_success(&mut self, took: Duration) {
+        (self.retry, self.strikes) = (MIN_RETRY_DELAY, 0);
+        if took < GROW_BELOW {
             self.size = (self.size * 2).min(self.most);
-        } else if took > SLOW {
+        } else if took > SHRINK_ABOVE {
             self.size = (self.size / 2).max(1);
         }
     }
 
     /// Returns the delay. After a failure messages are sent one by one, to find the one that fails.
-    pub(crate) fn failed(&mut self, was_there: bool) -> Duration {
+    pub(crate) fn record_failure(&mut self, was_there: bool) -> Duration {
         self.strikes = match was_there && self.size == 1 {
             true => self.strikes + 1,
             false => 0,
         };
         self.size = 1;
         let wait = self.retry;
-        self.retry = (wait * 2).min(RETRY_LAST);
+        self.retry = (wait * 2).min(MAX_RETRY_DELAY);
         wait
     }
 
@@ -101,11 +101,11 @@ impl SpillPolicy {
         }
     }
 
-    pub(crate) fn took(&mut self) {
+    pub(crate) fn record_acceptance(&mut self) {
         self.silent = None;
     }
 
-    pub(crate) fn refused(&mut self, now: Duration) {
+    pub(crate) fn record_refusal(&mut self, now: Duration) {
         self.silent.get_or_insert(now);
     }
 
@@ -128,7 +128,7 @@ impl SpillPolicy {
             return unconfirmed > self.spill_after;
         }
         let (since, before, done_before) = *self.window.get_or_insert((now, unconfirmed, done));
-        if now.saturating_sub(since) < WINDOW {
+        if now.saturating_sub(since) < LOG_GROWTH_WINDOW {
             return false;
         }
         self.window = Some((now, unconfirmed, done));
@@ -138,19 +138,19 @@ impl SpillPolicy {
 
 /// The state of the jobs that must come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Drained {
+pub(crate) enum BacklogState {
     Whole,
     /// Few are left: new events wait until the relay has sent them.
     Nearly,
     Not,
 }
 
-impl Drained {
+impl BacklogState {
     /// By the age of the oldest job, and how long events have been held for the last ones.
     pub(crate) fn new(backlog: Option<Duration>, held: Duration) -> Self {
         match backlog {
             None => Self::Whole,
-            Some(oldest) if oldest < KEEPS_UP && held < MAX_HOLD => Self::Nearly,
+            Some(oldest) if oldest < MAX_RELAY_LAG && held < MAX_HOLD => Self::Nearly,
             Some(_) => Self::Not,
         }
     }
@@ -160,19 +160,19 @@ impl Drained {
 #[derive(Debug)]
 pub(crate) struct InFlight {
     pub(crate) batch: Batch,
-    left: VecDeque<Numbered>,
+    left: VecDeque<NumberedMessage>,
     /// Refused by the destination: they become jobs of the relay.
     refused: Vec<usize>,
 }
 
 /// A message with the number of its event in the batch.
-pub(crate) type Numbered = (usize, Message);
+pub(crate) type NumberedMessage = (usize, Message);
 
 impl InFlight {
     pub(crate) fn new(batch: Batch, sender: &Sender) -> Self {
         let (mut left, mut refused) = (VecDeque::new(), Vec::new());
         for (number, event) in batch.events().iter().enumerate() {
-            match sender.message(&event.outgoing()) {
+            match sender.message(&event.to_outgoing()) {
                 Some(message) => left.push_back((number, message)),
                 None => refused.push(number),
             }
@@ -185,15 +185,15 @@ impl InFlight {
     }
 
     /// Takes the next messages.
-    pub(crate) fn take(&mut self, count: usize) -> (Vec<usize>, Vec<Message>) {
+    pub(crate) fn take_messages(&mut self, count: usize) -> (Vec<usize>, Vec<Message>) {
         let count = count.min(self.left.len());
         self.left.drain(..count).unzip()
     }
 
     /// Puts back messages that were not accepted. Returns how many were, and why others were not.
-    pub(crate) fn settle(
+    pub(crate) fn apply_answers(
         &mut self,
-        sent: Vec<Numbered>,
+        sent: Vec<NumberedMessage>,
         answers: Vec<Answer>,
     ) -> (usize, Option<String>) {
         let (mut accepted, mut problem) = (0, None);
@@ -211,26 +211,26 @@ impl InFlight {
     }
 
     /// Whether nothing is left to send.
-    pub(crate) fn is_sent(&self) -> bool {
+    pub(crate) fn is_all_sent(&self) -> bool {
         self.left.is_empty()
     }
 
     /// The accepted events, once all are answered.
-    pub(crate) fn sent(&self) -> Counted {
-        let (mut sent, unsent) = (Counted::default(), self.unsent());
+    pub(crate) fn accepted_counts(&self) -> EventCounts {
+        let (mut sent, unsent) = (EventCounts::default(), self.unsent_events());
         for event in self.batch.events() {
-            let bytes = event.bytes();
-            sent.add(Counted { events: 1, bytes });
+            let bytes = event.job_bytes();
+            sent.add(EventCounts { events: 1, bytes });
         }
         for event in unsent {
             sent.events -= 1;
-            sent.bytes -= event.bytes();
+            sent.bytes -= event.job_bytes();
         }
         sent
     }
 
     /// The events that were not accepted, in the order of the stream.
-    pub(crate) fn unsent(&self) -> Vec<&Event> {
+    pub(crate) fn unsent_events(&self) -> Vec<&Event> {
         let left = self.left.iter().map(|(number, _)| *number);
         let mut numbers: Vec<usize> = left.chain(self.refused.iter().copied()).collect();
         numbers.sort_unstable();
@@ -243,18 +243,18 @@ impl InFlight {
 mod tests {
     use std::time::Duration;
 
-    use super::{BatchSize, Drained, SpillPolicy};
+    use super::{BatchSize, BacklogState, SpillPolicy};
     use crate::lsn::Lsn;
 
     #[test]
     fn events_wait_only_briefly_and_only_for_a_relay_that_keeps_up() {
         let millis = Duration::from_millis;
-        let drained = |oldest: Option<u64>, held| Drained::new(oldest.map(millis), millis(held));
-        assert_eq!(drained(None, 9_000), Drained::Whole);
-        assert_eq!(drained(Some(0), 0), Drained::Nearly);
-        assert_eq!(drained(Some(999), 1_999), Drained::Nearly);
-        assert_eq!(drained(Some(1_000), 0), Drained::Not);
-        assert_eq!(drained(Some(0), 2_000), Drained::Not);
+        let drained = |oldest: Option<u64>, held| BacklogState::new(oldest.map(millis), millis(held));
+        assert_eq!(drained(None, 9_000), BacklogState::Whole);
+        assert_eq!(drained(Some(0), 0), BacklogState::Nearly);
+        assert_eq!(drained(Some(999), 1_999), BacklogState::Nearly);
+        assert_eq!(drained(Some(1_000), 0), BacklogState::Not);
+        assert_eq!(drained(Some(0), 2_000), BacklogState::Not);
     }
 
     #[test]
@@ -262,16 +262,16 @@ mod tests {
         let mut pace = BatchSize::new(None);
         let sizes = [1, 1, 1, 1, 2_000, 6_000].map(|millis| {
             let before = pace.size();
-            pace.succeeded(Duration::from_millis(millis));
+            pace.record_success(Duration::from_millis(millis));
             before
         });
         assert_eq!(sizes, [64, 128, 256, 500, 500, 500]);
         assert_eq!(pace.size(), 250);
-        let waits = [1, 2, 3, 4, 5, 6, 7].map(|_| pace.failed(false).as_millis());
+        let waits = [1, 2, 3, 4, 5, 6, 7].map(|_| pace.record_failure(false).as_millis());
         assert_eq!(waits, [50, 100, 200, 400, 800, 1_000, 1_000]);
         assert_eq!(pace.size(), 1);
-        pace.succeeded(Duration::ZERO);
-        assert_eq!((pace.size(), pace.failed(false).as_millis()), (2, 50));
+        pace.record_success(Duration::ZERO);
+        assert_eq!((pace.size(), pace.record_failure(false).as_millis()), (2, 50));
         assert_eq!(BatchSize::new(Some(7)).size(), 7);
     }
 
@@ -280,12 +280,12 @@ mod tests {
         let mut pace = BatchSize::new(None);
         // The first failure was a batch's.
         for _ in 0..3 {
-            pace.failed(true);
+            pace.record_failure(true);
         }
         assert!(!pace.is_stuck());
-        pace.failed(true);
+        pace.record_failure(true);
         assert!(pace.is_stuck());
-        pace.failed(false);
+        pace.record_failure(false);
         assert!(!pace.is_stuck());
     }
 
@@ -302,13 +302,13 @@ mod tests {
     fn silent_destinations_spill_by_time_or_by_log() {
         let (mut patience, now) = (patience(100), Duration::ZERO);
         assert!(!patience.is_overdue(now + Duration::from_secs(301)));
-        patience.refused(now);
-        patience.refused(now + Duration::from_secs(200));
+        patience.record_refusal(now);
+        patience.record_refusal(now + Duration::from_secs(200));
         assert!(!patience.is_overdue(now + Duration::from_secs(299)));
         assert!(patience.is_overdue(now + Duration::from_secs(300)));
         assert!(!patience.is_log_too_long(now, 100, Lsn(1)));
         assert!(patience.is_log_too_long(now, 101, Lsn(1)));
-        patience.took();
+        patience.record_acceptance();
         assert!(!patience.is_log_too_long(now, 101, Lsn(1)) && !patience.is_silent());
     }
 

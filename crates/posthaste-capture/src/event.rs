@@ -13,7 +13,7 @@ use crate::position::Position;
 
 /// An event before its id and position are known.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Draft {
+pub(crate) struct EventDraft {
     /// The id that the writer set.
     pub(crate) id: Option<Uuid>,
     pub(crate) name: String,
@@ -46,7 +46,7 @@ pub struct Event {
 
 impl Event {
     pub(crate) fn new(
-        draft: Draft,
+        draft: EventDraft,
         id: Uuid,
         at: Timestamp,
         timeline: u32,
@@ -68,12 +68,12 @@ impl Event {
     }
 
     /// The approximate size of its job in bytes.
-    pub(crate) fn bytes(&self) -> usize {
+    pub(crate) fn job_bytes(&self) -> usize {
         self.body.len() + self.name.len() + 200
     }
 
     /// The message that is sent without a job.
-    pub(crate) fn outgoing(&self) -> Outgoing<'_> {
+    pub(crate) fn to_outgoing(&self) -> Outgoing<'_> {
         Outgoing {
             id: self.id,
             name: &self.name,
@@ -85,41 +85,41 @@ impl Event {
     }
 
     /// Refuses an event that no job can carry, on both paths.
-    pub(crate) fn require_job(&self) -> Result<(), posthaste::Error> {
+    pub(crate) fn check_fits_job(&self) -> Result<(), posthaste::Error> {
         let key = self.key.iter();
         let headers = self.headers.iter().flat_map(|(name, value)| [name, value]);
         let mut texts = headers.chain(key).chain([&self.name]);
-        let is_plain = texts.all(|text| text.len() <= PLAIN_TEXT && !text.contains('\0'));
-        match is_plain && self.body.len() <= PLAIN_BODY && !self.name.is_empty() {
+        let is_plain = texts.all(|text| text.len() <= MAX_UNCHECKED_TEXT && !text.contains('\0'));
+        match is_plain && self.body.len() <= MAX_UNCHECKED_BODY && !self.name.is_empty() {
             true => Ok(()),
-            false => self.spilled_job("").map(drop),
+            false => self.to_spilled_job("").map(drop),
         }
     }
 
     /// The job that carries it in the envelope of `posthaste.outbox`, which keeps its id.
-    pub(crate) fn job(&self, queue: &str) -> Result<NewJob, posthaste::Error> {
-        self.job_of(queue, self.row())
+    pub(crate) fn to_job(&self, queue: &str) -> Result<NewJob, posthaste::Error> {
+        self.job_from_row(queue, self.outbox_row())
     }
 
-    /// As [`Self::job`] with the time of the commit, as it would be sent without a job. Older
+    /// As [`Self::to_job`] with the time of the commit, as it would be sent without a job. Older
     /// relays refuse it.
-    pub(crate) fn spilled_job(&self, queue: &str) -> Result<NewJob, posthaste::Error> {
-        let mut row = self.row();
+    pub(crate) fn to_spilled_job(&self, queue: &str) -> Result<NewJob, posthaste::Error> {
+        let mut row = self.outbox_row();
         row.insert("at".into(), json!(self.at.to_string()));
-        self.job_of(queue, row)
+        self.job_from_row(queue, row)
     }
 
-    fn job_of(&self, queue: &str, row: Map<String, Value>) -> Result<NewJob, posthaste::Error> {
+    fn job_from_row(&self, queue: &str, row: Map<String, Value>) -> Result<NewJob, posthaste::Error> {
         Ok(NewJob::new(&self.name, &json!({ "posthaste.outbox": row }))?.queue(queue))
     }
 
-    fn row(&self) -> Map<String, Value> {
+    fn outbox_row(&self) -> Map<String, Value> {
         let mut row = Map::new();
         row.insert("id".into(), json!(self.id.to_string()));
         let (field, text) = match std::str::from_utf8(&self.body) {
             // Postgres has no text with a zero byte.
             Ok(text) if !text.contains('\0') => ("text", text.to_owned()),
-            _ => ("hex", hex(&self.body)),
+            _ => ("hex", encode_hex(&self.body)),
         };
         row.insert(field.into(), json!(text));
         if let Some(key) = &self.key {
@@ -135,11 +135,11 @@ impl Event {
 }
 
 /// A shorter body fits into a job of 1 MiB even if all its characters are escaped.
-const PLAIN_BODY: usize = 100 << 10;
+const MAX_UNCHECKED_BODY: usize = 100 << 10;
 /// The longest name in bytes.
-const PLAIN_TEXT: usize = 255;
+const MAX_UNCHECKED_TEXT: usize = 255;
 
-fn hex(bytes: &[u8]) -> String {
+fn encode_hex(bytes: &[u8]) -> String {
     let mut digits = String::with_capacity(bytes.len() * 2);
     for byte in bytes {
         let _ = write!(digits, "{byte:02x}");

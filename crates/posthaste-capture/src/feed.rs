@@ -28,7 +28,7 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 const END_TIMEOUT: Duration = Duration::from_secs(3);
 /// Time between two status messages, less than a third of the default `wal_sender_timeout`;
 /// [`Feed::keep_alive_every`] lowers it.
-const KEEP_ALIVE: Duration = Duration::from_secs(10);
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A message of the stream.
 #[derive(Debug, PartialEq, Eq)]
@@ -70,10 +70,10 @@ impl Feed {
             last_received: now,
             reply_requested: false,
             last_sent: now,
-            keep_alive: KEEP_ALIVE,
+            keep_alive: KEEP_ALIVE_INTERVAL,
             confirmation: Confirmation::default(),
         };
-        within(feed.exchange_login(&login)).await?;
+        within_reply_timeout(feed.exchange_login(&login)).await?;
         Ok(feed)
     }
 
@@ -92,7 +92,7 @@ impl Feed {
     }
 
     /// The server's history of timelines; empty on timeline 1.
-    pub(crate) async fn history(&mut self, timeline: u32) -> Result<String, Error> {
+    pub(crate) async fn timeline_history(&mut self, timeline: u32) -> Result<String, Error> {
         if timeline <= 1 {
             return Ok(String::new());
         }
@@ -104,17 +104,17 @@ impl Feed {
     /// Runs a command or a statement, and returns its rows as texts.
     pub(crate) async fn query(&mut self, sql: &str) -> Result<Vec<Vec<Option<String>>>, Error> {
         frontend::query(sql, &mut self.write).map_err(Error::io)?;
-        within(async {
+        within_reply_timeout(async {
             self.flush().await?;
-            self.rows().await
+            self.read_rows().await
         })
         .await
     }
 
-    async fn rows(&mut self) -> Result<Vec<Vec<Option<String>>>, Error> {
+    async fn read_rows(&mut self) -> Result<Vec<Vec<Option<String>>>, Error> {
         let (mut rows, mut refusal) = (Vec::new(), None);
         loop {
-            match self.message().await? {
+            match self.read_message().await? {
                 Message::DataRow(body) => {
                     let bytes = body.buffer_bytes().clone();
                     let row = body.ranges().map(|range| {
@@ -122,7 +122,7 @@ impl Feed {
                     });
                     rows.push(row.collect().map_err(Error::io)?);
                 }
-                Message::ErrorResponse(body) => refusal = Some(refused(&body)),
+                Message::ErrorResponse(body) => refusal = Some(error_from_response(&body)),
                 Message::ReadyForQuery(_) => return refusal.map_or(Ok(rows), Err),
                 _ => {}
             }
@@ -136,7 +136,7 @@ impl Feed {
     }
 
     /// Begins to stream from this place, or from the slot's place if that is later.
-    pub(crate) async fn start(
+    pub(crate) async fn start_streaming(
         &mut self,
         slot: &str,
         from: Lsn,
@@ -146,18 +146,18 @@ impl Feed {
         let sql = format!("START_REPLICATION SLOT {slot} LOGICAL {from} ({options})");
         frontend::query(&sql, &mut self.write).map_err(Error::io)?;
         self.confirmation = Confirmation::new(confirmed);
-        within(async {
+        within_reply_timeout(async {
             self.flush().await?;
             loop {
                 // CopyBothResponse, which postgres-protocol does not parse.
-                let header = self.header().await?;
+                let header = self.read_header().await?;
                 if header.tag() == b'W' {
                     self.read
                         .advance(1 + usize::try_from(header.len()).unwrap_or(0));
                     return Ok(());
                 }
-                if let Message::ErrorResponse(body) = self.message().await? {
-                    return Err(refused(&body));
+                if let Message::ErrorResponse(body) = self.read_message().await? {
+                    return Err(error_from_response(&body));
                 }
             }
         })
@@ -169,29 +169,29 @@ impl Feed {
     /// Sends a status message often enough for this `wal_sender_timeout`.
     pub(crate) fn keep_alive_every(&mut self, sender_timeout: Duration) {
         if !sender_timeout.is_zero() {
-            self.keep_alive = KEEP_ALIVE.min(sender_timeout / 3);
+            self.keep_alive = KEEP_ALIVE_INTERVAL.min(sender_timeout / 3);
         }
     }
 
     /// Reads the next frame. Safe to cancel: bytes that were read stay here. Sends status messages
     /// while it waits, and requests a reply from a silent server.
-    pub(crate) async fn next(&mut self) -> Result<Frame, Error> {
+    pub(crate) async fn next_frame(&mut self) -> Result<Frame, Error> {
         loop {
-            if let Some(frame) = self.frame()? {
+            if let Some(frame) = self.take_frame()? {
                 self.last_received = Instant::now();
                 self.reply_requested = false;
                 let place = match &frame {
                     Frame::Data { record, .. } => *record,
                     Frame::Alive { end, .. } => *end,
                 };
-                match self.confirmation.stream(place) {
+                match self.confirmation.advance_stream_to(place) {
                     true => self.send_status(false).await?,
                     false => self.keep_alive().await?,
                 }
                 return Ok(frame);
             }
             let wait = self.keep_alive.saturating_sub(self.last_sent.elapsed());
-            match timeout(wait, self.fill()).await {
+            match timeout(wait, self.fill_buffer()).await {
                 Ok(filled) => filled?,
                 Err(_) => self.check_liveness().await?,
             }
@@ -230,7 +230,7 @@ impl Feed {
     }
 
     /// Sends a status message.
-    pub(crate) async fn report(&mut self) -> Result<(), Error> {
+    pub(crate) async fn report_progress(&mut self) -> Result<(), Error> {
         self.send_status(false).await
     }
 
@@ -241,17 +241,17 @@ impl Feed {
 
     /// Ends the stream, so that the server takes the last confirmation and releases the slot. A
     /// connection that is closed instead may lose both: bytes that were not read reset it.
-    pub(crate) async fn end(mut self) {
+    pub(crate) async fn end_stream(mut self) {
         let ended = async {
-            if self.confirmation.is_held() {
+            if self.confirmation.has_unconfirmed() {
                 self.request_reply().await?;
             }
-            while self.confirmation.is_held() {
-                self.next().await?;
+            while self.confirmation.has_unconfirmed() {
+                self.next_frame().await?;
             }
             frontend::copy_done(&mut self.write);
             self.flush().await?;
-            while !matches!(self.message().await?, Message::ReadyForQuery(_)) {}
+            while !matches!(self.read_message().await?, Message::ReadyForQuery(_)) {}
             Ok::<_, Error>(())
         };
         if !matches!(timeout(END_TIMEOUT, ended).await, Ok(Ok(()))) {
@@ -263,29 +263,29 @@ impl Feed {
         let mut status = BytesMut::with_capacity(34);
         status.put_u8(b'r');
         for _ in ["written", "flushed", "applied"] {
-            status.put_u64(self.confirmation.confirmed().0);
+            status.put_u64(self.confirmation.confirmed_lsn().0);
         }
         status.put_i64(0);
         status.put_u8(u8::from(asks));
         let copy = frontend::CopyData::new(status.freeze()).map_err(Error::io)?;
         copy.write(&mut self.write);
         self.last_sent = Instant::now();
-        within(self.flush()).await
+        within_reply_timeout(self.flush()).await
     }
 
     /// Takes a complete frame from the buffer.
-    fn frame(&mut self) -> Result<Option<Frame>, Error> {
-        while let Some(header) = self.whole()? {
+    fn take_frame(&mut self) -> Result<Option<Frame>, Error> {
+        while let Some(header) = self.peek_header()? {
             let message = match header.tag() {
-                b'd' | b'E' | b'N' | b'S' => self.parsed()?,
+                b'd' | b'E' | b'N' | b'S' => self.take_message()?,
                 tag => {
                     let tag = char::from(tag);
                     return Err(Error::lost(format!("the server ended the stream ({tag})")));
                 }
             };
             match message {
-                Some(Message::CopyData(body)) => return frame_of(body.into_bytes()).map(Some),
-                Some(Message::ErrorResponse(body)) => return Err(refused(&body)),
+                Some(Message::CopyData(body)) => return parse_frame(body.into_bytes()).map(Some),
+                Some(Message::ErrorResponse(body)) => return Err(error_from_response(&body)),
                 _ => {}
             }
         }
@@ -293,7 +293,7 @@ impl Feed {
     }
 
     /// The header of the next message, if the whole message was read.
-    fn whole(&mut self) -> Result<Option<Header>, Error> {
+    fn peek_header(&mut self) -> Result<Option<Header>, Error> {
         let Some(header) = Header::parse(&self.read).map_err(Error::io)? else {
             return Ok(None);
         };
@@ -305,11 +305,11 @@ impl Feed {
         Ok(None)
     }
 
-    fn parsed(&mut self) -> Result<Option<Message>, Error> {
+    fn take_message(&mut self) -> Result<Option<Message>, Error> {
         Message::parse(&mut self.read).map_err(Error::io)
     }
 
-    async fn fill(&mut self) -> Result<(), Error> {
+    async fn fill_buffer(&mut self) -> Result<(), Error> {
         match self.stream.read_buf(&mut self.read).await {
             Ok(0) => Err(Error::lost("the server closed the connection")),
             Ok(_) => Ok(()),
@@ -323,23 +323,23 @@ impl Feed {
         self.stream.flush().await.map_err(Error::io)
     }
 
-    async fn header(&mut self) -> Result<Header, Error> {
+    async fn read_header(&mut self) -> Result<Header, Error> {
         loop {
-            if let Some(header) = self.whole()? {
+            if let Some(header) = self.peek_header()? {
                 return Ok(header);
             }
-            self.fill().await?;
+            self.fill_buffer().await?;
         }
     }
 
-    async fn message(&mut self) -> Result<Message, Error> {
-        self.header().await?;
-        let message = self.parsed()?;
+    async fn read_message(&mut self) -> Result<Message, Error> {
+        self.read_header().await?;
+        let message = self.take_message()?;
         message.ok_or_else(|| Error::lost("the server sent half a message"))
     }
 }
 
-fn frame_of(mut data: Bytes) -> Result<Frame, Error> {
+fn parse_frame(mut data: Bytes) -> Result<Frame, Error> {
     let short = || Error::lost("the server sent a frame that is cut short");
     let tag = data.first().copied().ok_or_else(short)?;
     let least = match tag {
@@ -374,7 +374,7 @@ fn frame_of(mut data: Bytes) -> Result<Frame, Error> {
     })
 }
 
-async fn within<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+async fn within_reply_timeout<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
     match timeout(REPLY_TIMEOUT, work).await {
         Ok(done) => done,
         Err(_) => Err(Error::lost(format!(
@@ -385,7 +385,7 @@ async fn within<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, Er
 }
 
 /// The server's error with its SQLSTATE.
-fn refused(body: &ErrorResponseBody) -> Error {
+fn error_from_response(body: &ErrorResponseBody) -> Error {
     let (mut code, mut text) = (String::new(), String::new());
     let mut fields = body.fields();
     while let Ok(Some(field)) = fields.next() {

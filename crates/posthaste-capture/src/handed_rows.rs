@@ -13,7 +13,7 @@ pub(crate) struct HandedRows {
 
 impl HandedRows {
     /// Collects the rows of these events.
-    pub(crate) fn of(events: &[Event], xids: &[u32]) -> Self {
+    pub(crate) fn from_events(events: &[Event], xids: &[u32]) -> Self {
         let keys = events.iter().filter_map(|event| event.row.clone());
         let keys: Vec<_> = keys.collect();
         let xids = if keys.is_empty() { &[] } else { xids };
@@ -42,7 +42,7 @@ impl HandedRows {
     }
 
     /// The keys, as one JSON array.
-    pub(crate) fn json(&self) -> String {
+    pub(crate) fn keys_json(&self) -> String {
         let keys = self.keys.iter().cloned().map(Value::Object);
         Value::Array(keys.collect()).to_string()
     }

@@ -14,12 +14,12 @@ pub(crate) struct Mark {
 
 /// Events that are done, and their approximate size in bytes.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Counted {
+pub(crate) struct EventCounts {
     pub(crate) events: usize,
     pub(crate) bytes: usize,
 }
 
-impl Counted {
+impl EventCounts {
     pub(crate) fn add(&mut self, more: Self) {
         self.events += more.events;
         self.bytes += more.bytes;

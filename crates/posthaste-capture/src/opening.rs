@@ -33,14 +33,14 @@ pub(crate) async fn open_feed(server: &Database) -> Result<Feed, Error> {
     Err(problem.unwrap_or_else(|| Error::lost("the settings name no server")))
 }
 
-pub(crate) fn options(publication: &str, local_only: bool) -> String {
+pub(crate) fn plugin_options(publication: &str, local_only: bool) -> String {
     let origin = if local_only { ", origin 'none'" } else { "" };
     // Marks of copies are messages.
     format!("proto_version '1', publication_names '\"{publication}\"', messages 'true'{origin}")
 }
 
 /// Parses a time as `SHOW` prints it.
-pub(crate) fn seconds(text: &str) -> Option<Duration> {
+pub(crate) fn parse_duration_setting(text: &str) -> Option<Duration> {
     let split = text
         .find(|c: char| !c.is_ascii_digit())
         .unwrap_or(text.len());
@@ -58,13 +58,13 @@ pub(crate) fn seconds(text: &str) -> Option<Duration> {
 mod tests {
     use std::time::Duration;
 
-    use super::seconds;
+    use super::parse_duration_setting;
 
     #[test]
     fn reads_times_of_settings() {
         let read = ["0", "500ms", "60s", "1min", "2h"].map(seconds);
         let expected = [0, 500, 60_000, 60_000, 7_200_000].map(Duration::from_millis);
         assert_eq!(read, expected.map(Some));
-        assert_eq!(seconds("x"), None);
+        assert_eq!(parse_duration_setting("x"), None);
     }
 }

@@ -8,32 +8,32 @@ use crate::capture::Capture;
 use crate::error::Error;
 use crate::lsn::Lsn;
 use crate::opening::open_feed;
-use crate::overview::{Copying, Gap, Installation, Overview};
+use crate::overview::{CopyOverview, Gap, Installation, Overview};
 use crate::position::Position;
-use crate::requirements::{check_origin, check_server, check_table, failover};
-use crate::slot::gap;
+use crate::requirements::{check_origin, check_server, check_table, decide_failover};
+use crate::slot::gap_reason;
 use crate::source::{Source, TableName};
 use crate::store::outbox::Deletion;
 use crate::store::{self, Store};
 
 /// Lists the captures of a database.
-pub async fn overviews(client: &Client) -> Result<Vec<Overview>, posthaste::Error> {
-    store::operate::overviews(client).await
+pub async fn list_captures(client: &Client) -> Result<Vec<Overview>, posthaste::Error> {
+    store::operate::list_captures(client).await
 }
 
 /// Lists gaps, the newest first, of one capture or of all.
-pub async fn gaps(client: &Client, name: Option<&str>) -> Result<Vec<Gap>, posthaste::Error> {
-    store::operate::gaps(client, name).await
+pub async fn list_gaps(client: &Client, name: Option<&str>) -> Result<Vec<Gap>, posthaste::Error> {
+    store::operate::list_gaps(client, name).await
 }
 
 /// Accepts a gap. Returns whether one with this id was not accepted yet.
-pub async fn accept(client: &Client, id: i64) -> Result<bool, posthaste::Error> {
-    store::operate::accept(client, id).await
+pub async fn accept_gap(client: &Client, id: i64) -> Result<bool, posthaste::Error> {
+    store::operate::accept_gap(client, id).await
 }
 
 /// Lists copies, the newest first, of one capture or of all.
-pub async fn copies(client: &Client, name: Option<&str>) -> Result<Vec<Copying>, posthaste::Error> {
-    store::copy::copies(client, name).await
+pub async fn list_copies(client: &Client, name: Option<&str>) -> Result<Vec<CopyOverview>, posthaste::Error> {
+    store::copy::list_copies(client, name).await
 }
 
 /// Cancels the copy of a table. Returns whether one was running.
@@ -61,16 +61,16 @@ impl Capture {
     /// create a publication that would make statements of applications fail.
     pub async fn install(&self, database: &Database) -> Result<Installation, Error> {
         let store = Store::open(database, &self.name).await?;
-        let slot = store.slot(&self.slot).await?;
-        let server = store.server().await?;
+        let slot = store.find_slot(&self.slot).await?;
+        let server = store.server_settings().await?;
         check_server(&server, slot.is_some()).map_err(Error::stopped)?;
         check_origin(self.options.local_only, server.version).map_err(Error::stopped)?;
-        let is_failover = self.is_failover(server.version)?;
-        for table in store.tables(&self.source).await? {
+        let is_failover = self.wants_failover(server.version)?;
+        for table in store.candidate_tables(&self.source).await? {
             check_table(&table, &self.source).map_err(Error::stopped)?;
         }
-        self.deletion(&store).await?;
-        let installed = store.installed().await?;
+        self.prepare_deletion(&store).await?;
+        let installed = store.find_installed().await?;
         if let Some(other) = installed.as_ref().filter(|one| one.slot != self.slot) {
             return Err(Error::stopped(format!(
                 "it is installed with another slot, {}: set that slot again, or run 'posthaste \
@@ -85,11 +85,11 @@ impl Capture {
                  {name}' restarts the capture"
             )));
         }
-        self.publish(&store, server.version).await?;
+        self.ensure_publication(&store, server.version).await?;
         if let Some(installed) = installed {
-            let mark = store.mark(installed.epoch).await?;
+            let mark = store.read_mark(installed.epoch).await?;
             let done = mark.map_or(Lsn(0), |mark| mark.done);
-            if let Some(reason) = gap(slot.as_ref(), done) {
+            if let Some(reason) = gap_reason(slot.as_ref(), done) {
                 let name = &self.name;
                 return Err(Error::stopped(format!(
                     "changes are lost: {reason}. 'posthaste capture begin {name}' restarts the \
@@ -99,7 +99,7 @@ impl Capture {
             if slot.is_some_and(|slot| slot.is_failover != is_failover) {
                 self.change_failover(database, is_failover).await?;
             }
-            return Ok(self.installation(true, done));
+            return Ok(self.to_installation(true, done));
         }
         let begins = match slot {
             Some(slot) if !slot.is_ours || slot.is_active => {
@@ -115,28 +115,28 @@ impl Capture {
         let names = (&*self.slot, &*self.slot);
         store
             .transaction("cannot install the capture", async {
-                store.register(Uuid::new_v4(), names, begins).await
+                store.register_capture(Uuid::new_v4(), names, begins).await
             })
             .await?;
-        Ok(self.installation(false, begins))
+        Ok(self.to_installation(false, begins))
     }
 
     /// How captured rows of the outbox are deleted, if they are.
-    pub(crate) async fn deletion(&self, store: &Store) -> Result<Option<Deletion>, Error> {
+    pub(crate) async fn prepare_deletion(&self, store: &Store) -> Result<Option<Deletion>, Error> {
         match &self.source {
             Source::Outbox { table, .. } if self.options.outbox_delete => {
-                let deletion = store.deletion(table).await?;
+                let deletion = store.prepare_deletion(table).await?;
                 deletion.map(Some).map_err(Error::stopped)
             }
             _ => Ok(None),
         }
     }
 
-    fn is_failover(&self, version: i32) -> Result<bool, Error> {
-        failover(self.options.failover, version).map_err(Error::stopped)
+    fn wants_failover(&self, version: i32) -> Result<bool, Error> {
+        decide_failover(self.options.failover, version).map_err(Error::stopped)
     }
 
-    /// Creates the slot unless it exists.
+    /// Makes the server synchronize the slot to its standbys, or stop that.
     async fn change_failover(&self, database: &Database, is_on: bool) -> Result<(), Error> {
         let mut feed = open_feed(self.server.as_ref().unwrap_or(database)).await?;
         let altered = feed.set_failover(&self.slot, is_on).await;
@@ -150,7 +150,7 @@ impl Capture {
         })
     }
 
-    fn installation(&self, was_there: bool, begins: Lsn) -> Installation {
+    fn to_installation(&self, was_there: bool, begins: Lsn) -> Installation {
         Installation {
             name: self.name.clone(),
             slot: self.slot.clone(),
@@ -160,12 +160,12 @@ impl Capture {
     }
 
     /// Creates the publication. It comes before the slot, because an older slot cannot use it.
-    async fn publish(&self, store: &Store, version: i32) -> Result<(), Error> {
-        let Some(published) = store.published(&self.slot).await? else {
+    async fn ensure_publication(&self, store: &Store, version: i32) -> Result<(), Error> {
+        let Some(published) = store.publication_state(&self.slot).await? else {
             let statement = store
                 .publication_statement(&self.slot, &self.source, version)
                 .await?;
-            return store.publish(&statement, &self.source).await;
+            return store.create_publication(&statement, &self.source).await;
         };
         let tables = self.source.tables();
         let mut tables: Vec<String> = tables.iter().map(ToString::to_string).collect();
@@ -186,8 +186,8 @@ impl Capture {
     /// The statements of the installation, for a role that may run them.
     pub async fn statements(&self, database: &Database) -> Result<Vec<String>, Error> {
         let store = Store::open(database, &self.name).await?;
-        let version = store.server().await?.version;
-        let is_failover = self.is_failover(version)?;
+        let version = store.server_settings().await?.version;
+        let is_failover = self.wants_failover(version)?;
         let publication = store
             .publication_statement(&self.slot, &self.source, version)
             .await?;
@@ -198,12 +198,12 @@ impl Capture {
     /// Replaces a lost or misplaced slot, and records the changes between as a gap.
     pub async fn begin(&self, database: &Database) -> Result<Installation, Error> {
         let store = Store::open(database, &self.name).await?;
-        let installed = self.installed(&store).await?;
-        let server = store.server().await?;
-        let slot = store.slot(&self.slot).await?;
+        let installed = self.require_installed(&store).await?;
+        let server = store.server_settings().await?;
+        let slot = store.find_slot(&self.slot).await?;
         check_server(&server, slot.is_some()).map_err(Error::stopped)?;
-        let is_failover = self.is_failover(server.version)?;
-        self.publish(&store, server.version).await?;
+        let is_failover = self.wants_failover(server.version)?;
+        self.ensure_publication(&store, server.version).await?;
         match slot {
             Some(slot) if !slot.is_ours => {
                 let name = &self.slot;
@@ -223,7 +223,7 @@ impl Capture {
         store
             .begin_again(installed.epoch, Uuid::new_v4(), names, begins, &tables)
             .await?;
-        Ok(self.installation(false, begins))
+        Ok(self.to_installation(false, begins))
     }
 
     /// Requests a copy of the rows of a table, or of those for which an SQL expression is true. The
@@ -235,10 +235,10 @@ impl Capture {
         filter: Option<&str>,
     ) -> Result<bool, Error> {
         let store = Store::open(database, &self.name).await?;
-        let installed = self.installed(&store).await?;
-        let columns = self.source.copied(table).map_err(Error::stopped)?;
+        let installed = self.require_installed(&store).await?;
+        let columns = self.source.captured_columns(table).map_err(Error::stopped)?;
         let described = store
-            .copy_table(table, columns, &installed.publication)
+            .describe_table(table, columns, &installed.publication)
             .await?
             .map_err(Error::stopped)?;
         // An invalid expression is refused at once.
@@ -260,21 +260,21 @@ impl Capture {
     /// Skips a change that cannot be captured, and records it as a gap.
     pub async fn skip(&self, database: &Database, position: Position) -> Result<(), Error> {
         let store = Store::open(database, &self.name).await?;
-        let installed = self.installed(&store).await?;
+        let installed = self.require_installed(&store).await?;
         let tables = self.table_names();
-        store.skip(installed.epoch, position, &tables).await
+        store.record_skip(installed.epoch, position, &tables).await
     }
 
     /// Drops the slot and the publication, and removes the capture from the database. An installed
     /// capture may have another slot than the settings name.
     pub async fn remove(&self, database: &Database) -> Result<(), Error> {
         let store = Store::open(database, &self.name).await?;
-        let (name, publication) = match store.installed().await? {
+        let (name, publication) = match store.find_installed().await? {
             Some(installed) => (installed.slot, installed.publication),
             None => (self.slot.clone(), self.slot.clone()),
         };
         drop_parts(&store, &name, &publication).await?;
-        store.forget().await
+        store.delete_capture().await
     }
 
     fn table_names(&self) -> Vec<String> {
@@ -282,8 +282,8 @@ impl Capture {
         tables.iter().map(ToString::to_string).collect()
     }
 
-    async fn installed(&self, store: &Store) -> Result<store::Installed, Error> {
-        let installed = store.installed().await?;
+    async fn require_installed(&self, store: &Store) -> Result<store::InstalledCapture, Error> {
+        let installed = store.find_installed().await?;
         let name = &self.name;
         installed.ok_or_else(|| {
             Error::stopped(format!(
@@ -295,7 +295,7 @@ impl Capture {
 
 /// Drops a slot, unless something else owns it, and a publication, each if it exists.
 async fn drop_parts(store: &Store, slot: &str, publication: &str) -> Result<(), Error> {
-    let found = store.slot(slot).await?;
+    let found = store.find_slot(slot).await?;
     if found.is_some_and(|found| found.is_ours) {
         store.drop_slot(slot).await?;
     }

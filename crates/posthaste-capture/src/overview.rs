@@ -96,7 +96,7 @@ impl Overview {
 
 /// A copy of the existing rows of a table.
 #[derive(Clone, Debug, Serialize)]
-pub struct Copying {
+pub struct CopyOverview {
     /// Its id.
     pub id: i64,
     /// When it was requested.

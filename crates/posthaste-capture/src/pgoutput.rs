@@ -8,7 +8,7 @@ mod tests;
 use ::bytes::Bytes;
 
 use crate::lsn::Lsn;
-use bytes::Reader;
+use bytes::MessageReader;
 
 /// The description of a table, which the stream sends before its first change.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,13 +16,13 @@ pub(crate) struct Relation {
     pub(crate) oid: u32,
     pub(crate) schema: String,
     pub(crate) name: String,
-    pub(crate) identity: Identity,
+    pub(crate) identity: ReplicaIdentity,
     pub(crate) columns: Vec<Column>,
 }
 
 /// The replica identity: the columns of an old row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Identity {
+pub(crate) enum ReplicaIdentity {
     Key,
     Nothing,
     Full,
@@ -48,14 +48,14 @@ pub(crate) type Tuple = Vec<Value>;
 
 /// The row before a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Old {
+pub(crate) enum OldRow {
     /// Values outside of the identity are nulls.
     Key(Tuple),
     Full(Tuple),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum StreamMessage {
     Begin {
         commit: Lsn,
         /// Microseconds since 2000.
@@ -72,12 +72,12 @@ pub(crate) enum Part {
     },
     Update {
         oid: u32,
-        old: Option<Old>,
+        old: Option<OldRow>,
         new: Tuple,
     },
     Delete {
         oid: u32,
-        old: Old,
+        old: OldRow,
     },
     Truncate {
         oids: Vec<u32>,
@@ -97,83 +97,83 @@ pub(crate) fn is_change(message: &[u8]) -> bool {
 }
 
 /// Reads a whole message.
-pub(crate) fn read(message: Bytes) -> Result<Part, String> {
-    let mut reader = Reader(message);
-    let part = match reader.byte()? {
-        b'B' => Part::Begin {
-            commit: reader.lsn()?,
-            at: reader.long()?.cast_signed(),
-            xid: reader.int()?,
+pub(crate) fn parse_message(message: Bytes) -> Result<StreamMessage, String> {
+    let mut reader = MessageReader(message);
+    let part = match reader.read_u8()? {
+        b'B' => StreamMessage::Begin {
+            commit: reader.read_lsn()?,
+            at: reader.read_u64()?.cast_signed(),
+            xid: reader.read_u32()?,
         },
         b'C' => {
-            reader.skip(9)?;
-            let end = reader.lsn()?;
-            reader.skip(8)?;
-            Part::Commit { end }
+            reader.skip_bytes(9)?;
+            let end = reader.read_lsn()?;
+            reader.skip_bytes(8)?;
+            StreamMessage::Commit { end }
         }
-        b'R' => Part::Relation(relation(&mut reader)?),
+        b'R' => StreamMessage::Relation(read_relation(&mut reader)?),
         b'I' => {
-            let oid = reader.int()?;
-            reader.expect(b'N')?;
-            let new = tuple(&mut reader)?;
-            Part::Insert { oid, new }
+            let oid = reader.read_u32()?;
+            reader.expect_byte(b'N')?;
+            let new = read_tuple(&mut reader)?;
+            StreamMessage::Insert { oid, new }
         }
-        b'U' => update(&mut reader)?,
+        b'U' => read_update(&mut reader)?,
         b'D' => {
-            let oid = reader.int()?;
-            let tag = reader.byte()?;
-            let old = old(&mut reader, tag)?;
-            Part::Delete { oid, old }
+            let oid = reader.read_u32()?;
+            let tag = reader.read_u8()?;
+            let old = read_old_row(&mut reader, tag)?;
+            StreamMessage::Delete { oid, old }
         }
         b'T' => {
-            let count = reader.int()?;
-            reader.skip(1)?;
-            let oids: Result<_, String> = (0..count).map(|_| reader.int()).collect();
-            Part::Truncate { oids: oids? }
+            let count = reader.read_u32()?;
+            reader.skip_bytes(1)?;
+            let oids: Result<_, String> = (0..count).map(|_| reader.read_u32()).collect();
+            StreamMessage::Truncate { oids: oids? }
         }
         b'M' => {
-            let is_transactional = reader.byte()? & 1 == 1;
-            reader.skip(8)?;
-            let prefix = reader.text()?;
-            let length = reader.int()?;
-            Part::Message {
+            let is_transactional = reader.read_u8()? & 1 == 1;
+            reader.skip_bytes(8)?;
+            let prefix = reader.read_c_string()?;
+            let length = reader.read_u32()?;
+            StreamMessage::Message {
                 is_transactional,
                 prefix,
-                content: reader.take(length as usize)?,
+                content: reader.take_bytes(length as usize)?,
             }
         }
         // Their contents are not needed.
-        b'Y' | b'O' => return Ok(Part::Other),
+        b'Y' | b'O' => return Ok(StreamMessage::Other),
         tag => return Err(format!("a message begins with the unknown byte {tag}")),
     };
-    reader.end()?;
+    reader.require_end()?;
     Ok(part)
 }
 
-fn relation(reader: &mut Reader) -> Result<Relation, String> {
-    let oid = reader.int()?;
-    let schema = match reader.text()? {
+fn read_relation(reader: &mut MessageReader) -> Result<Relation, String> {
+    let oid = reader.read_u32()?;
+    let schema = match reader.read_c_string()? {
         named if named.is_empty() => "pg_catalog".to_owned(),
         named => named,
     };
-    let name = reader.text()?;
-    let identity = match reader.byte()? {
-        b'd' | b'i' => Identity::Key,
-        b'n' => Identity::Nothing,
-        b'f' => Identity::Full,
+    let name = reader.read_c_string()?;
+    let identity = match reader.read_u8()? {
+        b'd' | b'i' => ReplicaIdentity::Key,
+        b'n' => ReplicaIdentity::Nothing,
+        b'f' => ReplicaIdentity::Full,
         other => {
             return Err(format!(
                 "the table has the unknown replica identity {other}"
             ));
         }
     };
-    let count = reader.short()?;
+    let count = reader.read_u16()?;
     let columns: Result<_, String> = (0..count)
         .map(|_| {
-            let is_key = reader.byte()? & 1 == 1;
-            let name = reader.text()?;
-            let kind = reader.int()?;
-            reader.skip(4)?;
+            let is_key = reader.read_u8()? & 1 == 1;
+            let name = reader.read_c_string()?;
+            let kind = reader.read_u32()?;
+            reader.skip_bytes(4)?;
             Ok(Column { name, kind, is_key })
         })
         .collect();
@@ -186,40 +186,40 @@ fn relation(reader: &mut Reader) -> Result<Relation, String> {
     })
 }
 
-fn update(reader: &mut Reader) -> Result<Part, String> {
-    let oid = reader.int()?;
-    let mut tag = reader.byte()?;
+fn read_update(reader: &mut MessageReader) -> Result<StreamMessage, String> {
+    let oid = reader.read_u32()?;
+    let mut tag = reader.read_u8()?;
     let mut before = None;
     if tag != b'N' {
-        before = Some(old(reader, tag)?);
-        tag = reader.byte()?;
+        before = Some(read_old_row(reader, tag)?);
+        tag = reader.read_u8()?;
     }
     match tag {
-        b'N' => Ok(Part::Update {
+        b'N' => Ok(StreamMessage::Update {
             oid,
             old: before,
-            new: tuple(reader)?,
+            new: read_tuple(reader)?,
         }),
         other => Err(format!("a new row begins with the unknown byte {other}")),
     }
 }
 
-fn old(reader: &mut Reader, tag: u8) -> Result<Old, String> {
+fn read_old_row(reader: &mut MessageReader, tag: u8) -> Result<OldRow, String> {
     match tag {
-        b'K' => tuple(reader).map(Old::Key),
-        b'O' => tuple(reader).map(Old::Full),
+        b'K' => read_tuple(reader).map(OldRow::Key),
+        b'O' => read_tuple(reader).map(OldRow::Full),
         other => Err(format!("an old row begins with the unknown byte {other}")),
     }
 }
 
-fn tuple(reader: &mut Reader) -> Result<Tuple, String> {
-    let count = reader.short()?;
-    let value = |_| match reader.byte()? {
+fn read_tuple(reader: &mut MessageReader) -> Result<Tuple, String> {
+    let count = reader.read_u16()?;
+    let value = |_| match reader.read_u8()? {
         b'n' => Ok(Value::Null),
         b'u' => Ok(Value::Unchanged),
         b't' => {
-            let length = reader.int()?;
-            reader.utf8(length as usize).map(Value::Text)
+            let length = reader.read_u32()?;
+            reader.read_utf8(length as usize).map(Value::Text)
         }
         other => Err(format!("a value begins with the unknown byte {other}")),
     };

@@ -21,7 +21,7 @@ pub struct Position {
 }
 
 /// The digits of a position as text.
-const DIGITS: usize = 36;
+const POSITION_DIGITS: usize = 36;
 
 /// As in the header `position`, after the timeline. Texts sort as positions do.
 impl fmt::Display for Position {
@@ -38,8 +38,8 @@ impl FromStr for Position {
     fn from_str(text: &str) -> Result<Self, String> {
         let read = || {
             let is_hex = text.bytes().all(|byte| byte.is_ascii_hexdigit());
-            let is_whole = text.len() == DIGITS || text.len() == DIGITS + 8;
-            let digits = (is_hex && is_whole).then(|| &text[text.len() - DIGITS..])?;
+            let is_whole = text.len() == POSITION_DIGITS || text.len() == POSITION_DIGITS + 8;
+            let digits = (is_hex && is_whole).then(|| &text[text.len() - POSITION_DIGITS..])?;
             let number = |digits: &str| u64::from_str_radix(digits, 16).ok();
             Some(Self {
                 commit: Lsn(number(&digits[..16])?),
@@ -49,9 +49,9 @@ impl FromStr for Position {
         };
         read().ok_or_else(|| {
             format!(
-                "{text:?} is not a position: write its {DIGITS} hexadecimal digits, or {} with the \
+                "{text:?} is not a position: write its {POSITION_DIGITS} hexadecimal digits, or {} with the \
                  timeline before them",
-                DIGITS + 8
+                POSITION_DIGITS + 8
             )
         })
     }
@@ -96,13 +96,13 @@ pub(crate) fn delivery_id(
 
 /// Numbers the changes of one record.
 #[derive(Debug, Default)]
-pub(crate) struct Rows {
+pub(crate) struct RowNumbers {
     last: Option<(Lsn, u16)>,
 }
 
-impl Rows {
+impl RowNumbers {
     /// The number of the next change, which is of this record.
-    pub(crate) fn number(&mut self, record: Lsn) -> Result<u16, String> {
+    pub(crate) fn next_number(&mut self, record: Lsn) -> Result<u16, String> {
         let row = match self.last {
             Some((last, row)) if last == record => row
                 .checked_add(1)
@@ -124,7 +124,7 @@ pub(crate) struct Timelines {
 
 impl Timelines {
     /// Parses the server's history file, which timeline 1 does not have.
-    pub(crate) fn read(now: u32, history: &str) -> Result<Self, String> {
+    pub(crate) fn parse(now: u32, history: &str) -> Result<Self, String> {
         let mut ends = Vec::new();
         for line in history.lines() {
             let line = line.trim();
@@ -153,7 +153,7 @@ impl Timelines {
     }
 
     /// The timeline on which the record at this place was written.
-    pub(crate) fn at(&self, record: Lsn) -> u32 {
+    pub(crate) fn timeline_at(&self, record: Lsn) -> u32 {
         let ended = self.ends.iter().find(|(_, end)| record < *end);
         ended.map_or(self.now, |(timeline, _)| *timeline)
     }
@@ -165,7 +165,7 @@ mod tests {
 
     use uuid::Uuid;
 
-    use super::{Position, RecordKind, Rows, Timelines, delivery_id};
+    use super::{Position, RecordKind, RowNumbers, Timelines, delivery_id};
     use crate::lsn::Lsn;
 
     fn position(commit: u64, record: u64, row: u16) -> Position {
@@ -197,11 +197,11 @@ mod tests {
 
     #[test]
     fn numbers_the_changes_of_one_record() {
-        let mut rows = Rows::default();
-        let numbers = [1, 1, 1, 2, 1].map(|record| rows.number(Lsn(record)));
+        let mut rows = RowNumbers::default();
+        let numbers = [1, 1, 1, 2, 1].map(|record| rows.next_number(Lsn(record)));
         assert_eq!(numbers, [Ok(0), Ok(1), Ok(2), Ok(0), Ok(0)]);
         rows.last = Some((Lsn(3), u16::MAX));
-        assert!(rows.number(Lsn(3)).is_err());
+        assert!(rows.next_number(Lsn(3)).is_err());
     }
 
     #[test]
@@ -229,16 +229,16 @@ mod tests {
     #[test]
     fn equal_positions_belong_to_the_timeline_that_kept_them() {
         let history = "1\t0/5000\tno recovery target specified\n\n2\t0/7000\tbefore 2026\n";
-        let timelines = Timelines::read(3, history).unwrap();
-        let at = [0x4fff, 0x5000, 0x6fff, 0x7000, 0x9000].map(|at| timelines.at(Lsn(at)));
+        let timelines = Timelines::parse(3, history).unwrap();
+        let at = [0x4fff, 0x5000, 0x6fff, 0x7000, 0x9000].map(|at| timelines.timeline_at(Lsn(at)));
         assert_eq!(at, [1, 2, 2, 3, 3]);
-        assert_eq!(Timelines::read(1, "").unwrap().at(Lsn(9)), 1);
-        assert!(Timelines::read(2, "one").is_err());
+        assert_eq!(Timelines::parse(1, "").unwrap().timeline_at(Lsn(9)), 1);
+        assert!(Timelines::parse(2, "one").is_err());
     }
 
     #[test]
     fn stores_of_another_known_timeline_are_of_another_server() {
-        let timelines = Timelines::read(0x12, "").unwrap();
+        let timelines = Timelines::parse(0x12, "").unwrap();
         let names = ["00000012", "00000011", "life 7", "life 123"];
         let are_current = names.map(|name| timelines.is_current(name));
         assert_eq!(are_current, [true, false, true, true]);

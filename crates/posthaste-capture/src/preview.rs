@@ -16,7 +16,7 @@ impl Capture {
     /// their transaction, which is read as a whole. The slot may be in use.
     pub async fn preview(&self, database: &Database, count: usize) -> Result<Vec<Event>, Error> {
         let store = Store::open(database, &self.name).await?;
-        let installed = store.installed().await?;
+        let installed = store.find_installed().await?;
         let installed = installed.ok_or_else(|| {
             let name = &self.name;
             Error::stopped(format!(
@@ -26,22 +26,22 @@ impl Capture {
         let mark = store.mark(installed.epoch).await?.unwrap_or_default();
         let mut feed = open_feed(self.server.as_ref().unwrap_or(database)).await?;
         let identified = feed.identify().await?;
-        let history = feed.history(identified.timeline).await?;
+        let history = feed.timeline_history(identified.timeline).await?;
         drop(feed);
-        let timelines = Timelines::read(identified.timeline, &history).map_err(Error::lost)?;
+        let timelines = Timelines::parse(identified.timeline, &history).map_err(Error::lost)?;
         // A temporary slot ends with this connection.
         let copy = format!("posthaste_preview_{}", Uuid::new_v4().simple());
         store.copy_slot(&installed.slot, &copy).await?;
-        let wanted = (self.source.wants_messages(), self.options.local_only);
+        let wanted = (self.source.captures_messages(), self.options.local_only);
         let changes = store
-            .peek(&copy, &installed.publication, wanted, count)
+            .peek_changes(&copy, &installed.publication, wanted, count)
             .await?;
         store.drop_slot(&copy).await?;
         let epoch = installed.epoch;
         let mut assembler = Assembler::new(&self.source, epoch, timelines, mark.position);
         let mut events = Vec::new();
         for (record, message) in changes {
-            match assembler.take(record, message) {
+            match assembler.read_message(record, message) {
                 Ok(step) => events.extend(step.events),
                 Err(unreadable) => {
                     let (position, problem) = (unreadable.position, unreadable.problem);

@@ -4,7 +4,7 @@ use crate::source::Source;
 
 /// The settings of the server.
 #[derive(Debug, Clone)]
-pub(crate) struct Server {
+pub(crate) struct ServerSettings {
     pub(crate) wal_level: String,
     pub(crate) version: i32,
     pub(crate) may_replicate: bool,
@@ -14,7 +14,7 @@ pub(crate) struct Server {
 
 /// A table to capture.
 #[derive(Debug, Clone)]
-pub(crate) struct Table {
+pub(crate) struct CandidateTable {
     pub(crate) name: String,
     pub(crate) is_there: bool,
     pub(crate) kind: String,
@@ -24,7 +24,7 @@ pub(crate) struct Table {
 }
 
 /// Why a capture cannot be installed on this server. `has_slot`: its slot exists.
-pub(crate) fn check_server(server: &Server, has_slot: bool) -> Result<(), String> {
+pub(crate) fn check_server(server: &ServerSettings, has_slot: bool) -> Result<(), String> {
     if server.wal_level != "logical" {
         return Err(format!(
             "the server has wal_level = {}: set wal_level = logical, and restart it",
@@ -44,27 +44,27 @@ pub(crate) fn check_server(server: &Server, has_slot: bool) -> Result<(), String
 }
 
 /// Servers from this version on synchronize slots to their standbys.
-const SYNCHRONIZES: i32 = 170_000;
+const MIN_VERSION_FAILOVER_SLOTS: i32 = 170_000;
 
 /// Whether the slot is synchronized to standbys.
-pub(crate) fn failover(wanted: Option<bool>, version: i32) -> Result<bool, String> {
+pub(crate) fn decide_failover(wanted: Option<bool>, version: i32) -> Result<bool, String> {
     match wanted {
-        Some(true) if version < SYNCHRONIZES => Err(format!(
+        Some(true) if version < MIN_VERSION_FAILOVER_SLOTS => Err(format!(
             "failover needs PostgreSQL 17, and this server is {}: after a failover the capture \
              has a gap",
             version / 10_000
         )),
-        None => Ok(version >= SYNCHRONIZES),
+        None => Ok(version >= MIN_VERSION_FAILOVER_SLOTS),
         Some(wanted) => Ok(wanted),
     }
 }
 
 /// Servers from this version on can leave out replicated changes.
-const TELLS_ORIGINS: i32 = 160_000;
+const MIN_VERSION_ORIGIN_FILTER: i32 = 160_000;
 
 /// Why replicated changes cannot be left out.
 pub(crate) fn check_origin(local_only: bool, version: i32) -> Result<(), String> {
-    match local_only && version < TELLS_ORIGINS {
+    match local_only && version < MIN_VERSION_ORIGIN_FILTER {
         true => Err(format!(
             "origin = \"none\" needs PostgreSQL 16, and this server is {}",
             version / 10_000
@@ -74,7 +74,7 @@ pub(crate) fn check_origin(local_only: bool, version: i32) -> Result<(), String>
 }
 
 /// Why a table cannot be captured from this source.
-pub(crate) fn check_table(table: &Table, source: &Source) -> Result<(), String> {
+pub(crate) fn check_table(table: &CandidateTable, source: &Source) -> Result<(), String> {
     let name = &table.name;
     if !table.is_there {
         return Err(format!("there is no table {name}"));
@@ -98,10 +98,10 @@ pub(crate) fn check_table(table: &Table, source: &Source) -> Result<(), String> 
     match source {
         Source::Outbox { columns, .. } => {
             let has = |name: &str| table.columns.iter().any(|column| column == name);
-            if let Some(lacking) = columns.named().find(|column| !has(column)) {
+            if let Some(lacking) = columns.renamed_columns().find(|column| !has(column)) {
                 return Err(format!("{name} has no column {lacking}"));
             }
-            for (named, usual) in columns.required() {
+            for (named, usual) in columns.required_columns() {
                 if named.is_none() && !usual.iter().any(|column| has(column)) {
                     return Err(format!(
                         "{name} has none of the columns {}: set your columns in outbox_columns",
@@ -117,11 +117,11 @@ pub(crate) fn check_table(table: &Table, source: &Source) -> Result<(), String> 
 
 #[cfg(test)]
 mod tests {
-    use super::{Server, Table, check_server, check_table, failover};
+    use super::{ServerSettings, CandidateTable, check_server, check_table, decide_failover};
     use crate::source::{OutboxColumns, Source, TableName};
 
-    fn server() -> Server {
-        Server {
+    fn server() -> ServerSettings {
+        ServerSettings {
             wal_level: "logical".into(),
             version: 180_000,
             may_replicate: true,
@@ -134,19 +134,19 @@ mod tests {
     fn requires_logical_wal_rights_and_free_senders_and_slots() {
         assert_eq!(check_server(&server(), false), Ok(()));
         let refused = [
-            Server {
+            ServerSettings {
                 wal_level: "replica".into(),
                 ..server()
             },
-            Server {
+            ServerSettings {
                 may_replicate: false,
                 ..server()
             },
-            Server {
+            ServerSettings {
                 slots_left: 0,
                 ..server()
             },
-            Server {
+            ServerSettings {
                 senders: 0,
                 ..server()
             },
@@ -154,7 +154,7 @@ mod tests {
         for server in refused {
             assert!(check_server(&server, false).is_err(), "{server:?}");
         }
-        let full = Server {
+        let full = ServerSettings {
             slots_left: 0,
             ..server()
         };
@@ -165,17 +165,17 @@ mod tests {
     fn slots_fail_over_by_default_where_the_server_can() {
         let all = [None, Some(true), Some(false)];
         assert_eq!(
-            all.map(|wanted| failover(wanted, 170_000)),
+            all.map(|wanted| decide_failover(wanted, 170_000)),
             [Ok(true), Ok(true), Ok(false)]
         );
-        let older = all.map(|wanted| failover(wanted, 160_009));
+        let older = all.map(|wanted| decide_failover(wanted, 160_009));
         assert_eq!((&older[0], &older[2]), (&Ok(false), &Ok(false)));
         assert!(older[1].clone().unwrap_err().contains("is 16"));
     }
 
     #[test]
     fn an_outbox_must_have_a_name_and_a_payload() {
-        let table = |columns: &[&str]| Table {
+        let table = |columns: &[&str]| CandidateTable {
             name: "public.outbox".into(),
             is_there: true,
             kind: "r".into(),
@@ -201,7 +201,7 @@ mod tests {
         });
         assert_eq!(check_table(&table(&["kind", "data"]), &renamed), Ok(()));
         assert!(check_table(&table(&["kind", "payload"]), &renamed).is_err());
-        let unlogged = Table {
+        let unlogged = CandidateTable {
             persistence: "u".into(),
             ..table(&["type", "payload"])
         };

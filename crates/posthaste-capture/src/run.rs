@@ -10,19 +10,19 @@ use tokio::sync::oneshot;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use crate::capture::{Capture, Shared, State, Status, Until};
+use crate::capture::{Capture, SharedStatus, State, Status, Until};
 use crate::error::Error;
 use crate::session::Session;
 
 /// The first and the longest delay before a retry; it doubles each time.
-const FIRST_RETRY: Duration = Duration::from_millis(200);
-const LONGEST_RETRY: Duration = Duration::from_secs(5);
+const MIN_RETRY_DELAY: Duration = Duration::from_millis(200);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
 /// Time between two attempts to take over from another process.
 const STANDBY_POLL: Duration = Duration::from_secs(1);
 
 /// A running capture.
 pub struct Running {
-    shared: Arc<Shared>,
+    shared: Arc<SharedStatus>,
     ended: oneshot::Receiver<Result<(), Error>>,
     stopping: CancellationToken,
 }
@@ -32,7 +32,7 @@ impl Capture {
     /// messages to the server.
     pub fn start(self, database: impl Into<Database>, until: Until) -> Result<Running, Error> {
         let database = database.into();
-        let (shared, stopping) = (Arc::new(Shared::default()), CancellationToken::new());
+        let (shared, stopping) = (Arc::new(SharedStatus::default()), CancellationToken::new());
         let (sender, ended) = oneshot::channel();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -44,9 +44,9 @@ impl Capture {
             let ran =
                 std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| runtime.block_on(run)));
             let ran = ran.unwrap_or_else(|panic| Err(Error::stopped(panic_text(&*panic))));
-            their_shared.set(State::Ended);
+            their_shared.set_state(State::Ended);
             if let Err(error) = &ran {
-                their_shared.fail(error);
+                their_shared.record_error(error);
             }
             // The receiver may be dropped.
             let _ = sender.send(ran);
@@ -64,13 +64,13 @@ impl Capture {
         &self,
         database: &Database,
         until: Until,
-        shared: &Shared,
+        shared: &SharedStatus,
         stopping: &CancellationToken,
     ) -> Result<(), Error> {
-        let mut retry = FIRST_RETRY;
+        let mut retry = MIN_RETRY_DELAY;
         loop {
             let was = shared.status().events;
-            let session = self.session(database, until, shared, stopping);
+            let session = self.run_session(database, until, shared, stopping);
             let ran = Box::pin(session).await;
             let error = match ran {
                 Ok(()) => return Ok(()),
@@ -87,26 +87,26 @@ impl Capture {
             if error.is_paused() && until == Until::Caught {
                 return Err(error);
             }
-            shared.fail(&error);
+            shared.record_error(&error);
             if shared.status().events > was {
-                retry = FIRST_RETRY;
+                retry = MIN_RETRY_DELAY;
             }
             let wait = match (error.is_in_use(), error.is_paused()) {
                 (true, _) => {
-                    shared.set(State::Standby);
+                    shared.set_state(State::Standby);
                     STANDBY_POLL
                 }
                 (false, true) => {
-                    shared.set(State::Paused);
+                    shared.set_state(State::Paused);
                     STANDBY_POLL
                 }
                 (false, false) => {
-                    shared.set(State::Connecting);
+                    shared.set_state(State::Connecting);
                     tracing::warn!(capture = %self.name, %error, "a capture connects again");
                     retry
                 }
             };
-            retry = (retry * 2).min(LONGEST_RETRY);
+            retry = (retry * 2).min(MAX_RETRY_DELAY);
             tokio::select! {
                 () = sleep(wait) => {}
                 () = stopping.cancelled() => return Ok(()),
@@ -114,11 +114,11 @@ impl Capture {
         }
     }
 
-    async fn session(
+    async fn run_session(
         &self,
         database: &Database,
         until: Until,
-        shared: &Shared,
+        shared: &SharedStatus,
         stopping: &CancellationToken,
     ) -> Result<(), Error> {
         let begun = tokio::select! {

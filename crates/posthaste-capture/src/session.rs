@@ -12,31 +12,31 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::assemble::{Assembler, Unreadable};
+use crate::assemble::{Assembler, UnreadableChange};
 use crate::batch::Batch;
-use crate::capture::{Capture, Shared, State};
+use crate::capture::{Capture, SharedStatus, State};
 use crate::copier::Copier;
-use crate::copying::Touched;
+use crate::copying::TouchedRows;
 use crate::error::Error;
 use crate::event::Event;
 use crate::feed::{Feed, Frame};
 use crate::handed_rows::HandedRows;
 use crate::lsn::Lsn;
 use crate::mark::Mark;
-use crate::opening::{open_feed, options, seconds};
+use crate::opening::{open_feed, plugin_options, parse_duration_setting};
 use crate::position::{Position, Timelines};
 use crate::requirements::check_origin;
-use crate::slot::{Slot, gap};
-use crate::store::copy::Copied;
+use crate::slot::{Slot, gap_reason};
+use crate::store::copy::CopyProgress;
 use crate::store::outbox::Deletion;
-use crate::store::{Installed, KeepOutcome, Reader, Store};
+use crate::store::{InstalledCapture, WriteOutcome, RunnerIdentity, Store};
 
 /// Time between two batches under load. The first batch after a pause is written at once.
 const BATCH_INTERVAL: Duration = Duration::from_millis(50);
 /// Time between two marks without events.
 const IDLE_MARK_INTERVAL: Duration = Duration::from_secs(60);
 /// Time between two status messages while a batch is written.
-const TICK: Duration = Duration::from_secs(1);
+const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 /// Time between two snapshots while a commit is not visible.
 const VISIBILITY_POLL: Duration = Duration::from_millis(2);
 /// The length of the marks is read after this many of them.
@@ -45,17 +45,17 @@ const MARKS_PER_ROTATION: u32 = 1_000;
 /// A capture on one connection.
 pub(crate) struct Session<'a> {
     capture: &'a Capture,
-    shared: &'a Shared,
+    shared: &'a SharedStatus,
     stopping: &'a CancellationToken,
     database: &'a Database,
     store: Arc<Store>,
     feed: Feed,
-    installed: Installed,
+    installed: InstalledCapture,
     /// The server synchronizes the slot to its standbys.
     is_failover: bool,
     /// How captured rows of the outbox are deleted, if they are.
     deletion: Option<Arc<Deletion>>,
-    reader: Reader,
+    reader: RunnerIdentity,
     timelines: Timelines,
     mark: Mark,
     copier: Copier,
@@ -68,11 +68,11 @@ impl<'a> Session<'a> {
     pub(crate) async fn begin(
         capture: &'a Capture,
         database: &'a Database,
-        shared: &'a Shared,
+        shared: &'a SharedStatus,
         stopping: &'a CancellationToken,
     ) -> Result<Self, Error> {
         let store = Arc::new(Store::open(database, &capture.name).await?);
-        let installed = store.installed().await?;
+        let installed = store.find_installed().await?;
         let installed = installed.ok_or_else(|| {
             let name = &capture.name;
             Error::stopped(format!(
@@ -83,7 +83,7 @@ impl<'a> Session<'a> {
             return Err(Error::paused());
         }
         if !installed.is_here {
-            return stop(
+            return stop_capture(
                 &store,
                 "this is a copy of the database in which it was installed; 'posthaste capture \
                  begin' starts it here",
@@ -96,17 +96,17 @@ impl<'a> Session<'a> {
                  'posthaste capture begin {}' restarts the capture",
                 installed.publication, capture.name
             );
-            return stop(&store, &reason).await;
+            return stop_capture(&store, &reason).await;
         }
         // The slot is read before the mark, because another process may write and confirm a mark
         // between the two.
-        let slot = store.slot(&installed.slot).await?;
-        let mark = known_mark(&store, &installed).await?;
+        let slot = store.find_slot(&installed.slot).await?;
+        let mark = require_mark(&store, &installed).await?;
         require_slot(capture, &store, &installed, slot.as_ref(), mark).await?;
         let mut feed = open_feed(capture.server.as_ref().unwrap_or(database)).await?;
         let identified = feed.identify().await?;
-        let history = feed.history(identified.timeline).await?;
-        let timelines = Timelines::read(identified.timeline, &history).map_err(Error::lost)?;
+        let history = feed.timeline_history(identified.timeline).await?;
+        let timelines = Timelines::parse(identified.timeline, &history).map_err(Error::lost)?;
         if !timelines.is_current(&installed.timeline) {
             return Err(Error::lost(
                 "the stream and the store are of two servers, as during a failover",
@@ -115,25 +115,25 @@ impl<'a> Session<'a> {
         if let Ok(rows) = feed.query("SHOW wal_sender_timeout").await
             && let Some(limit) = rows
                 .first()
-                .and_then(|row| seconds(row.first()?.as_deref()?))
+                .and_then(|row| parse_duration_setting(row.first()?.as_deref()?))
         {
             feed.keep_alive_every(limit);
         }
         let deletion = match check_options(capture, &store).await {
-            Err(error) if error.is_stopped() => return stop(&store, &error.to_string()).await,
+            Err(error) if error.is_stopped() => return stop_capture(&store, &error.to_string()).await,
             checked => checked?,
         };
-        let options = options(&installed.publication, capture.options.local_only);
+        let options = plugin_options(&installed.publication, capture.options.local_only);
         // A failover slot may be confirmed up to its mark only after the mark was streamed.
         let is_failover = slot.as_ref().is_some_and(|slot| slot.is_failover);
         let confirmed = match slot {
             Some(slot) if slot.is_failover => slot.confirmed,
             _ => mark.done,
         };
-        feed.start(&installed.slot, mark.done, confirmed, &options)
+        feed.start_streaming(&installed.slot, mark.done, confirmed, &options)
             .await?;
         // Only this process streams from the slot. The previous one may still write its last batch.
-        let reader = Reader {
+        let reader = RunnerIdentity {
             runner: Uuid::new_v4(),
             epoch: installed.epoch,
             timeline: installed.timeline.clone(),
@@ -141,15 +141,15 @@ impl<'a> Session<'a> {
         let path = capture.direct.as_ref().map(|_| State::Draining.path());
         let taken = store.take_over(&reader, path).await?;
         let mark = taken.unwrap_or(mark);
-        let slot = store.slot(&installed.slot).await?;
+        let slot = store.find_slot(&installed.slot).await?;
         require_slot(capture, &store, &installed, slot.as_ref(), mark).await?;
         let after = match is_failover {
-            true => Some(store.written().await?),
+            true => Some(store.flush_lsn().await?),
             false => None,
         };
         feed.confirm(mark.done, after).await?;
         if capture.direct.is_none() {
-            shared.set(State::Running);
+            shared.set_state(State::Running);
         }
         tracing::info!(capture = %capture.name, "a capture continues");
         Ok(Self {
@@ -181,30 +181,30 @@ impl<'a> Session<'a> {
 
     /// Ends the stream after a run without a lost connection.
     pub(crate) async fn end(self) {
-        self.feed.end().await;
+        self.feed.end_stream().await;
     }
 
-    fn assembler(&self) -> Assembler<'a> {
+    fn new_assembler(&self) -> Assembler<'a> {
         let timelines = self.timelines.clone();
         let (epoch, source) = (self.installed.epoch, &self.capture.source);
         let key = self.deletion.as_ref().map_or(&[][..], |one| &one.key);
-        Assembler::new(source, epoch, timelines, self.mark.position).delete_by(key)
+        Assembler::new(source, epoch, timelines, self.mark.position).with_deletion_key(key)
     }
 
     /// Writes these events as jobs with the mark that counts them, deletes rows, and confirms the
     /// mark.
-    async fn write<'e>(
+    async fn write_batch<'e>(
         &mut self,
         events: impl Iterator<Item = &'e Event>,
         xids: &[u32],
         rows: &HandedRows,
-        copied: Option<&Copied>,
+        copied: Option<&CopyProgress>,
         mark: Mark,
     ) -> Result<(), Error> {
         let capture = self.capture;
         let job = match capture.direct {
-            None => Event::job,
-            Some(_) => Event::spilled_job,
+            None => Event::to_job,
+            Some(_) => Event::to_spilled_job,
         };
         let jobs = events.map(|event| job(event, &capture.queue));
         let jobs = jobs.collect::<Result<Vec<NewJob>, _>>()?;
@@ -212,25 +212,25 @@ impl<'a> Session<'a> {
         let (reader, rows) = (&self.reader, (self.deletion.as_deref(), rows));
         let keep = async {
             loop {
-                match store.keep(reader, &jobs, xids, rows, copied, mark).await? {
-                    KeepOutcome::Unseen if stopping.is_cancelled() => return Err(not_visible()),
-                    KeepOutcome::Unseen => sleep(VISIBILITY_POLL).await,
+                match store.write_batch(reader, &jobs, xids, rows, copied, mark).await? {
+                    WriteOutcome::Unseen if stopping.is_cancelled() => return Err(not_visible_error()),
+                    WriteOutcome::Unseen => sleep(VISIBILITY_POLL).await,
                     kept => return Ok::<_, Error>(kept),
                 }
             }
         };
-        if let KeepOutcome::Superseded(reason) = keep_alive_while(feed, keep).await? {
+        if let WriteOutcome::Superseded(reason) = keep_alive_while(feed, keep).await? {
             return Err(Error::lost(reason));
         }
-        self.shared.count(jobs.len() as u64);
-        let after = self.after_mark().await?;
+        self.shared.count_events(jobs.len() as u64);
+        let after = self.lsn_after_mark().await?;
         self.feed.confirm(mark.done, after).await
     }
 
     /// The place that the stream must pass before the last mark is confirmed.
-    async fn after_mark(&mut self) -> Result<Option<Lsn>, Error> {
+    async fn lsn_after_mark(&mut self) -> Result<Option<Lsn>, Error> {
         Ok(match self.is_failover {
-            true => Some(keep_alive_while(&mut self.feed, self.store.written()).await?),
+            true => Some(keep_alive_while(&mut self.feed, self.store.flush_lsn()).await?),
             false => None,
         })
     }
@@ -240,13 +240,13 @@ impl<'a> Session<'a> {
     }
 
     /// Stops at a change that cannot become a job, until an operator skips it.
-    async fn unreadable<T>(&self, change: &Unreadable) -> Result<T, Error> {
+    async fn stop_at_unreadable<T>(&self, change: &UnreadableChange) -> Result<T, Error> {
         let (name, position, problem) = (&self.capture.name, change.position, &change.problem);
         let reason = format!(
             "the change at {position} cannot be captured: {problem}. 'posthaste capture skip \
              {name} --at {position}' skips it"
         );
-        stop(&self.store, &reason).await
+        stop_capture(&self.store, &reason).await
     }
 }
 
@@ -254,19 +254,19 @@ impl<'a> Session<'a> {
 enum FrameEffect {
     Read,
     /// Changes of the copied table, or the mark of a chunk.
-    Copied(Vec<Touched>, Option<(String, Position)>),
+    Copied(Vec<TouchedRows>, Option<(String, Position)>),
     /// The server requests a reply.
     Asked,
-    Unreadable(Unreadable),
+    Unreadable(UnreadableChange),
 }
 
 /// Adds the events of a frame to the batch.
-fn take(frame: Frame, assembler: &mut Assembler<'_>, batch: &mut Batch) -> FrameEffect {
+fn add_frame_to_batch(frame: Frame, assembler: &mut Assembler<'_>, batch: &mut Batch) -> FrameEffect {
     let (record, message) = match frame {
         Frame::Data { record, message } => (record, message),
         Frame::Alive { end, is_asked } => {
-            if assembler.transaction().is_none() {
-                batch.pass(end);
+            if assembler.open_transaction().is_none() {
+                batch.advance_to(end);
             }
             return match is_asked {
                 true => FrameEffect::Asked,
@@ -274,20 +274,20 @@ fn take(frame: Frame, assembler: &mut Assembler<'_>, batch: &mut Batch) -> Frame
             };
         }
     };
-    let step = match assembler.take(record, message) {
+    let step = match assembler.read_message(record, message) {
         Ok(step) => step,
         Err(unreadable) => return FrameEffect::Unreadable(unreadable),
     };
-    let xid = assembler.transaction().map_or(0, |open| open.xid);
+    let xid = assembler.open_transaction().map_or(0, |open| open.xid);
     for event in step.events {
-        if let Err(error) = event.require_job() {
+        if let Err(error) = event.check_fits_job() {
             let (position, problem) = (event.position, error.to_string());
-            return FrameEffect::Unreadable(Unreadable { position, problem });
+            return FrameEffect::Unreadable(UnreadableChange { position, problem });
         }
         batch.add(xid, event);
     }
     if let Some(end) = step.committed {
-        batch.commit(end);
+        batch.end_transaction(end);
     }
     match step.touched.is_empty() && step.mark.is_none() {
         true => FrameEffect::Read,
@@ -296,12 +296,12 @@ fn take(frame: Frame, assembler: &mut Assembler<'_>, batch: &mut Batch) -> Frame
 }
 
 /// Reads the newest mark, and stops if there is none.
-async fn known_mark(store: &Store, installed: &Installed) -> Result<Mark, Error> {
-    let mark = store.mark(installed.epoch).await?;
+async fn require_mark(store: &Store, installed: &InstalledCapture) -> Result<Mark, Error> {
+    let mark = store.read_mark(installed.epoch).await?;
     match mark {
         Some(mark) => Ok(mark),
         None => {
-            stop(
+            stop_capture(
                 store,
                 "it has no start position; 'posthaste capture install' writes one",
             )
@@ -314,11 +314,11 @@ async fn known_mark(store: &Store, installed: &Installed) -> Result<Mark, Error>
 async fn require_slot(
     capture: &Capture,
     store: &Store,
-    installed: &Installed,
+    installed: &InstalledCapture,
     slot: Option<&Slot>,
     mark: Mark,
 ) -> Result<(), Error> {
-    let Some(reason) = gap(slot, mark.done) else {
+    let Some(reason) = gap_reason(slot, mark.done) else {
         return Ok(());
     };
     let tables = capture.source.tables();
@@ -333,24 +333,24 @@ async fn require_slot(
          capture begin {name}' restarts the capture from now",
         mark.done
     );
-    stop(store, &reason).await
+    stop_capture(store, &reason).await
 }
 
 /// Checks the options against the server; returns how rows of the outbox are deleted.
 async fn check_options(capture: &Capture, store: &Store) -> Result<Option<Deletion>, Error> {
     if capture.options.local_only {
-        let version = store.server().await?.version;
+        let version = store.server_settings().await?.version;
         check_origin(true, version).map_err(Error::stopped)?;
     }
-    capture.deletion(store).await
+    capture.prepare_deletion(store).await
 }
 
-fn not_visible() -> Error {
-    Error::lost("others do not see what was committed yet")
+fn not_visible_error() -> Error {
+    Error::lost("the capture was stopped before other sessions could see the captured commits")
 }
 
-async fn stop<T>(store: &Store, reason: &str) -> Result<T, Error> {
-    store.stop(reason).await?;
+async fn stop_capture<T>(store: &Store, reason: &str) -> Result<T, Error> {
+    store.record_stop(reason).await?;
     Err(Error::stopped(reason))
 }
 
@@ -363,7 +363,7 @@ async fn keep_alive_while<T>(
     loop {
         tokio::select! {
             done = &mut work => return done,
-            () = sleep(TICK) => feed.keep_alive().await?,
+            () = sleep(STATUS_INTERVAL) => feed.keep_alive().await?,
         }
     }
 }

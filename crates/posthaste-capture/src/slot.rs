@@ -16,7 +16,7 @@ pub(crate) struct Slot {
 }
 
 /// Why changes between the mark and the slot are lost; `None` if none are.
-pub(crate) fn gap(slot: Option<&Slot>, done: Lsn) -> Option<String> {
+pub(crate) fn gap_reason(slot: Option<&Slot>, done: Lsn) -> Option<String> {
     let Some(slot) = slot else {
         return Some("the slot is missing".into());
     };
@@ -35,7 +35,7 @@ pub(crate) fn gap(slot: Option<&Slot>, done: Lsn) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Slot, gap};
+    use super::{Slot, gap_reason};
     use crate::lsn::Lsn;
 
     fn slot(confirmed: u64) -> Slot {
@@ -51,9 +51,9 @@ mod tests {
 
     #[test]
     fn slots_at_or_before_the_mark_have_no_gap() {
-        assert_eq!(gap(Some(&slot(5)), Lsn(5)), None);
+        assert_eq!(gap_reason(Some(&slot(5)), Lsn(5)), None);
         // A crash of the server reset the slot to an older place.
-        assert_eq!(gap(Some(&slot(3)), Lsn(5)), None);
+        assert_eq!(gap_reason(Some(&slot(3)), Lsn(5)), None);
     }
 
     #[test]
@@ -68,7 +68,7 @@ mod tests {
             ..slot(3)
         };
         let reasons = [Some(&slot(6)), Some(&lost), Some(&other), None];
-        let reasons = reasons.map(|slot| gap(slot, Lsn(5)).unwrap());
+        let reasons = reasons.map(|slot| gap_reason(slot, Lsn(5)).unwrap());
         assert!(reasons[0].contains("0/6") && reasons[1].contains("idle_timeout"));
         assert!(reasons[2].contains("another database") && reasons[3].contains("missing"));
     }

@@ -31,13 +31,13 @@ impl FromStr for Snapshot {
 impl Snapshot {
     /// Whether it sees the transaction. The stream has only the lower half of its number.
     pub(crate) fn sees(&self, xid: u32) -> bool {
-        let xid = whole(xid, self.xmax);
+        let xid = widen_xid(xid, self.xmax);
         xid < self.xmax && !self.running.contains(&xid)
     }
 }
 
 /// The number with this lower half that is nearest to the other number.
-fn whole(xid: u32, near: u64) -> u64 {
+fn widen_xid(xid: u32, near: u64) -> u64 {
     let epoch = near & !0xffff_ffff;
     let here = epoch | u64::from(xid);
     let half = 1 << 31;

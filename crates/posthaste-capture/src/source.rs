@@ -4,8 +4,8 @@ mod outbox;
 
 use bytes::Bytes;
 
-use crate::change::{self, Change, Operation, Place};
-use crate::event::Draft;
+use crate::change::{self, Change, Operation, ChangePlace};
+use crate::event::EventDraft;
 use crate::pgoutput::Relation;
 pub use outbox::OutboxColumns;
 
@@ -68,7 +68,7 @@ impl TableName {
         })
     }
 
-    fn is(&self, relation: &Relation) -> bool {
+    fn matches(&self, relation: &Relation) -> bool {
         self.schema == relation.schema && self.name == relation.name
     }
 }
@@ -80,7 +80,7 @@ impl std::fmt::Display for TableName {
 }
 
 impl CapturedTable {
-    fn wants(&self, operation: Operation) -> bool {
+    fn captures(&self, operation: Operation) -> bool {
         let name = operation.name();
         let is_read = operation == Operation::Read;
         is_read || self.operations.is_empty() || self.operations.iter().any(|one| one == name)
@@ -89,7 +89,7 @@ impl CapturedTable {
 
 impl Source {
     /// The operations that its publication publishes.
-    pub(crate) fn operations(&self) -> String {
+    pub(crate) fn published_operations(&self) -> String {
         let Self::Tables(tables) = self else {
             return "insert".into();
         };
@@ -114,12 +114,12 @@ impl Source {
     }
 
     /// Whether it captures messages of `pg_logical_emit_message`.
-    pub(crate) fn wants_messages(&self) -> bool {
+    pub(crate) fn captures_messages(&self) -> bool {
         matches!(self, Self::Messages(_))
     }
 
     /// The captured columns of a table, empty meaning all; an error if it is not captured.
-    pub(crate) fn copied(&self, table: &TableName) -> Result<&[String], String> {
+    pub(crate) fn captured_columns(&self, table: &TableName) -> Result<&[String], String> {
         match self {
             Self::Outbox { table: outbox, .. } if outbox == table => Ok(&[]),
             Self::Tables(tables) => {
@@ -150,34 +150,34 @@ impl Source {
     }
 
     /// The event of a changed row; `None` if it is not captured.
-    pub(crate) fn row(
+    pub(crate) fn draft_change(
         &self,
         relation: &Relation,
         change: &Change,
-        place: Place,
-    ) -> Result<Option<Draft>, String> {
+        place: ChangePlace,
+    ) -> Result<Option<EventDraft>, String> {
         if relation.schema == "posthaste" {
             return Ok(None);
         }
         match self {
             Self::Outbox { table, columns } => {
                 let is_row = matches!(change.operation, Operation::Insert | Operation::Read);
-                let is_message = table.is(relation) && is_row;
+                let is_message = table.matches(relation) && is_row;
                 match (&change.new, is_message) {
-                    (Some(new), true) => columns.draft(relation, new).map(Some),
+                    (Some(new), true) => columns.draft_event(relation, new).map(Some),
                     _ => Ok(None),
                 }
             }
             Self::Messages(_) => Ok(None),
             Self::Tables(tables) => {
                 // A renamed table is still captured, but its key columns may not fit.
-                let table = tables.iter().find(|one| one.table.is(relation));
+                let table = tables.iter().find(|one| one.table.matches(relation));
                 let keys = table.map_or(&[][..], |table| &table.key);
-                if table.is_some_and(|table| !table.wants(change.operation)) {
+                if table.is_some_and(|table| !table.captures(change.operation)) {
                     return Ok(None);
                 }
-                let (body, key) = change::body(relation, change, keys, place)?;
-                Ok(Some(Draft {
+                let (body, key) = change::encode_change(relation, change, keys, place)?;
+                Ok(Some(EventDraft {
                     id: None,
                     name: format!("{}.{}", relation.schema, relation.name),
                     key,
@@ -189,7 +189,7 @@ impl Source {
     }
 
     /// The event of a transactional message.
-    pub(crate) fn message(&self, prefix: &str, content: Bytes) -> Option<Draft> {
+    pub(crate) fn draft_message(&self, prefix: &str, content: Bytes) -> Option<EventDraft> {
         let Self::Messages(pattern) = self else {
             return None;
         };
@@ -197,7 +197,7 @@ impl Source {
             Some(begin) => prefix.starts_with(begin),
             None => prefix == pattern,
         };
-        matches.then(|| Draft {
+        matches.then(|| EventDraft {
             id: None,
             name: prefix.to_owned(),
             key: None,

@@ -2,10 +2,10 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 use uuid::Uuid;
 
 use super::Assembler;
-use crate::copying::{CopyTable, Touched};
+use crate::copying::{CopiedTable, TouchedRows};
 use crate::event::Event;
 use crate::lsn::Lsn;
-use crate::pgoutput::{Column, Identity, Relation, Value};
+use crate::pgoutput::{Column, ReplicaIdentity, Relation, Value};
 use crate::position::{Position, Timelines};
 use crate::source::{CapturedTable, Source, TableName};
 
@@ -72,10 +72,10 @@ fn position(commit: u64, record: u64, row: u16) -> Position {
 /// What becomes of these messages, with their records, beyond a mark.
 fn events(marked: Position, messages: &[(u64, Bytes)]) -> Vec<Event> {
     let source = source();
-    let timelines = Timelines::read(1, "").unwrap();
+    let timelines = Timelines::parse(1, "").unwrap();
     let mut assembler = Assembler::new(&source, EPOCH, timelines, marked);
     let steps = messages.iter().map(|(record, message)| {
-        let step = assembler.take(Lsn(*record), message.clone());
+        let step = assembler.read_message(Lsn(*record), message.clone());
         step.unwrap().events
     });
     steps.flatten().collect()
@@ -144,7 +144,7 @@ fn truncations_are_one_event_per_table() {
 }
 
 #[test]
-fn rows_of_posthaste_are_counted_and_never_captured() {
+fn rows_of_posthaste_take_a_row_number_but_are_not_captured() {
     let messages = [
         (20, begin(30)),
         (20, table(1, "posthaste")),
@@ -160,12 +160,12 @@ fn rows_of_posthaste_are_counted_and_never_captured() {
 fn unreadable_changes_stop_until_they_are_skipped() {
     let source = source();
     let read = |marked: Position| {
-        let timelines = Timelines::read(1, "").unwrap();
+        let timelines = Timelines::parse(1, "").unwrap();
         let mut assembler = Assembler::new(&source, EPOCH, timelines, marked);
-        assembler.take(Lsn(20), begin(30)).unwrap();
-        assembler.take(Lsn(20), table(1, "public")).unwrap();
-        let broken = assembler.take(Lsn(21), Bytes::from_static(b"I\0\0\0\x01Nx"));
-        broken.and_then(|_| assembler.take(Lsn(22), insert(1, b'1')))
+        assembler.read_message(Lsn(20), begin(30)).unwrap();
+        assembler.read_message(Lsn(20), table(1, "public")).unwrap();
+        let broken = assembler.read_message(Lsn(21), Bytes::from_static(b"I\0\0\0\x01Nx"));
+        broken.and_then(|_| assembler.read_message(Lsn(22), insert(1, b'1')))
     };
     let stopped = read(Position::default()).unwrap_err();
     assert_eq!(stopped.position, position(30, 21, 0));
@@ -176,10 +176,10 @@ fn unreadable_changes_stop_until_they_are_skipped() {
 #[test]
 fn changes_of_undescribed_tables_are_unreadable() {
     let source = source();
-    let timelines = Timelines::read(1, "").unwrap();
+    let timelines = Timelines::parse(1, "").unwrap();
     let mut assembler = Assembler::new(&source, EPOCH, timelines, Position::default());
-    assembler.take(Lsn(20), begin(30)).unwrap();
-    assert!(assembler.take(Lsn(20), insert(9, b'1')).is_err());
+    assembler.read_message(Lsn(20), begin(30)).unwrap();
+    assert!(assembler.read_message(Lsn(20), insert(9, b'1')).is_err());
 }
 
 /// A fixed sequence, so that a failure comes again.
@@ -201,7 +201,7 @@ fn mutated_streams_are_read_or_refused_and_never_panic() {
     let source = source();
     let (mut read, mut refused) = (0, 0);
     for _ in 0..10_000 {
-        let timelines = Timelines::read(1, "").unwrap();
+        let timelines = Timelines::parse(1, "").unwrap();
         let mut assembler = Assembler::new(&source, EPOCH, timelines, Position::default());
         for _ in 0..20 {
             let message = match random.below(8) {
@@ -221,7 +221,7 @@ fn mutated_streams_are_read_or_refused_and_never_panic() {
                     _ => message.insert(at, random.below(256) as u8),
                 }
             }
-            match assembler.take(Lsn(random.below(20) as u64), message.into()) {
+            match assembler.read_message(Lsn(random.below(20) as u64), message.into()) {
                 Ok(_) => read += 1,
                 Err(_) => refused += 1,
             }
@@ -243,40 +243,40 @@ fn mark(prefix: &str, content: &str) -> Bytes {
 #[test]
 fn delivers_marks_of_copies_and_changes_of_the_copied_table() {
     let source = source();
-    let timelines = Timelines::read(1, "").unwrap();
+    let timelines = Timelines::parse(1, "").unwrap();
     let mut assembler = Assembler::new(&source, EPOCH, timelines, Position::default());
     let column = Column {
         name: "id".into(),
         kind: 23,
         is_key: true,
     };
-    let copied = CopyTable {
+    let copied = CopiedTable {
         relation: Relation {
             oid: 1,
             schema: "public".into(),
             name: "t".into(),
-            identity: Identity::Key,
+            identity: ReplicaIdentity::Key,
             columns: vec![column],
         },
         keys: vec!["id".into()],
     };
-    let mut take = |record, message| assembler.take(Lsn(record), message).unwrap();
+    let mut take = |record, message| assembler.read_message(Lsn(record), message).unwrap();
     take(1, begin(9));
     take(1, table(1, "public"));
     assert!(
         take(2, insert(1, b'5')).touched.is_empty(),
         "none is copied"
     );
-    assembler.watch(Some(&copied));
-    let mut take = |record, message| assembler.take(Lsn(record), message).unwrap();
+    assembler.watch_table(Some(&copied));
+    let mut take = |record, message| assembler.read_message(Lsn(record), message).unwrap();
     let touched = take(3, insert(1, b'6')).touched;
-    assert_eq!(touched, [Touched::Rows(vec![vec!["6".to_owned()]])]);
-    assert_eq!(take(4, truncate(&[1])).touched, [Touched::All]);
+    assert_eq!(touched, [TouchedRows::Rows(vec![vec!["6".to_owned()]])]);
+    assert_eq!(take(4, truncate(&[1])).touched, [TouchedRows::All]);
     assert_eq!(take(5, mark("other", "a")).mark, None);
     let (content, place) = take(6, mark("posthaste.mark", "a")).mark.unwrap();
     assert_eq!((&*content, place.record), ("a", Lsn(6)));
     let rows = ["7", "8"].map(|id| vec![Value::Text(id.into())]);
-    let read = assembler.read(&copied.relation, rows.to_vec(), place);
+    let read = assembler.events_of_rows(&copied.relation, rows.to_vec(), place);
     let read = read.unwrap();
     assert_eq!(read.len(), 2);
     assert!(read[0].position < read[1].position && read[0].id != read[1].id);

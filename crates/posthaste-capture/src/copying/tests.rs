@@ -1,25 +1,25 @@
 use std::time::Duration;
 
-use super::{ChunkSize, CopyTable, Page, Touched};
+use super::{ChunkSize, CopiedTable, Page, TouchedRows};
 use crate::change::{Change, Operation};
-use crate::pgoutput::{Column, Identity, Old, Relation, Tuple, Value};
+use crate::pgoutput::{Column, ReplicaIdentity, OldRow, Relation, Tuple, Value};
 
 fn text(text: &str) -> Value {
     Value::Text(text.into())
 }
 
-fn table() -> CopyTable {
+fn table() -> CopiedTable {
     let column = |name: &str, is_key| Column {
         name: name.into(),
         kind: 25,
         is_key,
     };
-    CopyTable {
+    CopiedTable {
         relation: Relation {
             oid: 7,
             schema: "public".into(),
             name: "item".into(),
-            identity: Identity::Key,
+            identity: ReplicaIdentity::Key,
             columns: vec![column("a", true), column("v", false), column("b", true)],
         },
         // As the index has them.
@@ -27,7 +27,7 @@ fn table() -> CopyTable {
     }
 }
 
-fn change(old: Option<Old>, new: Option<Tuple>) -> Change {
+fn change(old: Option<OldRow>, new: Option<Tuple>) -> Change {
     Change {
         operation: Operation::Update,
         old,
@@ -51,7 +51,7 @@ fn page() -> Page {
     Page::new(&table(), "10:20:12".parse().unwrap(), rows)
 }
 
-fn left(seen: &[(u32, Touched)]) -> Vec<String> {
+fn left(seen: &[(u32, TouchedRows)]) -> Vec<String> {
     let rows = page().left(seen).into_iter();
     rows.map(|row| match &row[0] {
         Value::Text(text) => text.clone(),
@@ -64,56 +64,56 @@ fn left(seen: &[(u32, Touched)]) -> Vec<String> {
 fn chunks_keep_rows_that_match_the_filter() {
     assert_eq!(left(&[]), ["1", "2", "4"]);
     let page = page();
-    assert_eq!(page.last(), Some(&key("1", "4")));
-    assert!(page.is_last(5) && !page.is_last(4));
+    assert_eq!(page.last_key(), Some(&key("1", "4")));
+    assert!(page.is_last_page(5) && !page.is_last_page(4));
 }
 
 #[test]
 fn unseen_changes_remove_their_rows_from_the_chunk() {
-    let rows = |keys: &[&str]| Touched::Rows(keys.iter().map(|one| key("1", one)).collect());
+    let rows = |keys: &[&str]| TouchedRows::Rows(keys.iter().map(|one| key("1", one)).collect());
     // 5 was committed before the snapshot, 12 ran then, 20 began later.
     assert_eq!(left(&[(5, rows(&["1"]))]), ["1", "2", "4"]);
     assert_eq!(left(&[(12, rows(&["1", "9"]))]), ["2", "4"]);
     assert_eq!(left(&[(20, rows(&["2"])), (12, rows(&["4"]))]), ["1"]);
-    assert_eq!(left(&[(5, Touched::All)]), ["1", "2", "4"]);
-    assert!(left(&[(20, Touched::All)]).is_empty());
+    assert_eq!(left(&[(5, TouchedRows::All)]), ["1", "2", "4"]);
+    assert!(left(&[(20, TouchedRows::All)]).is_empty());
 }
 
 #[test]
 fn changes_touch_their_old_and_their_new_key() {
     let table = table();
-    let touched = |change: &Change| table.touched(&table.relation, change).unwrap();
+    let touched = |change: &Change| table.touched_rows(&table.relation, change).unwrap();
     let new = || Some(vec![text("1"), text("x"), text("2")]);
     assert_eq!(
         touched(&change(None, new())),
-        Touched::Rows(vec![key("2", "1")])
+        TouchedRows::Rows(vec![key("2", "1")])
     );
-    let old = Old::Key(vec![text("5"), Value::Null, text("2")]);
+    let old = OldRow::Key(vec![text("5"), Value::Null, text("2")]);
     assert_eq!(
         touched(&change(Some(old), new())),
-        Touched::Rows(vec![key("2", "5"), key("2", "1")])
+        TouchedRows::Rows(vec![key("2", "5"), key("2", "1")])
     );
     let mut other = table.relation.clone();
     other.oid = 8;
-    assert_eq!(table.touched(&other, &change(None, new())), None);
+    assert_eq!(table.touched_rows(&other, &change(None, new())), None);
 }
 
 #[test]
 fn changes_without_a_known_key_touch_all_rows() {
     let table = table();
-    let touched = |change: &Change| table.touched(&table.relation, change).unwrap();
+    let touched = |change: &Change| table.touched_rows(&table.relation, change).unwrap();
     let new = Some(vec![text("1"), text("x"), Value::Unchanged]);
-    assert_eq!(touched(&change(None, new.clone())), Touched::All);
-    let old = Old::Key(vec![text("5"), Value::Null, text("2")]);
+    assert_eq!(touched(&change(None, new.clone())), TouchedRows::All);
+    let old = OldRow::Key(vec![text("5"), Value::Null, text("2")]);
     assert_eq!(
         touched(&change(Some(old), new)),
-        Touched::Rows(vec![key("2", "5"), key("2", "1")])
+        TouchedRows::Rows(vec![key("2", "5"), key("2", "1")])
     );
-    assert_eq!(touched(&change(None, None)), Touched::All, "all rows");
+    assert_eq!(touched(&change(None, None)), TouchedRows::All, "all rows");
     let mut renamed = table.relation.clone();
     renamed.columns[0].name = "c".into();
     let new = change(None, Some(vec![text("1"), text("x"), text("2")]));
-    assert_eq!(table.touched(&renamed, &new), Some(Touched::All));
+    assert_eq!(table.touched_rows(&renamed, &new), Some(TouchedRows::All));
 }
 
 #[test]
@@ -121,19 +121,19 @@ fn chunks_grow_when_quick_and_shrink_when_slow() {
     let first = ChunkSize::default();
     let grown = first.after(&page(), Duration::from_millis(10));
     assert_eq!(grown.rows(), 4 * first.rows());
-    let many = (0..9).fold(first, |pace, _| pace.after(&page(), Duration::ZERO));
+    let many = (0..9).fold(first, |pace, _| pace.next_after_read(&page(), Duration::ZERO));
     assert_eq!(many.rows(), 10_000);
     assert_eq!(
         many.after(&page(), Duration::from_millis(800)).rows(),
         5_000
     );
-    assert_eq!(many.too_late().rows(), 2_500);
+    assert_eq!(many.next_after_timeout().rows(), 2_500);
     let waited = Duration::from_secs(300);
-    let late = (0..9).fold(many, |pace, _| pace.after_delivery(waited));
+    let late = (0..9).fold(many, |pace, _| pace.next_after_delivery(waited));
     assert_eq!(
         late, first,
         "a wait for others is no reason for single rows"
     );
-    let least = (0..9).fold(first, |pace, _| pace.too_late());
+    let least = (0..9).fold(first, |pace, _| pace.next_after_timeout());
     assert_eq!(least.rows(), 1);
 }

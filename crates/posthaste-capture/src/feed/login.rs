@@ -6,11 +6,11 @@ use postgres_protocol::message::backend::Message;
 use postgres_protocol::message::frontend;
 use posthaste::__private::ReplicationLogin;
 
-use super::{Feed, refused};
+use super::{Feed, error_from_response};
 use crate::error::Error;
 
 /// Settings for the text of values, whatever the role and the database set.
-const OPTIONS: &str = "-c datestyle=ISO -c intervalstyle=postgres -c timezone=UTC \
+const SESSION_OPTIONS: &str = "-c datestyle=ISO -c intervalstyle=postgres -c timezone=UTC \
                        -c extra_float_digits=1 -c bytea_output=hex -c statement_timeout=0 \
                        -c idle_in_transaction_session_timeout=0";
 
@@ -22,21 +22,21 @@ impl Feed {
             ("replication", "database"),
             ("client_encoding", "UTF8"),
             ("application_name", "posthaste capture"),
-            ("options", OPTIONS),
+            ("options", SESSION_OPTIONS),
         ];
         frontend::startup_message(parameters, &mut self.write).map_err(Error::io)?;
         self.flush().await?;
         let mut scram = None;
         loop {
-            match self.message().await? {
+            match self.read_message().await? {
                 Message::AuthenticationCleartextPassword => {
-                    let password = password(login)?;
-                    self.answer(password).await?;
+                    let password = require_password(login)?;
+                    self.send_password_message(password).await?;
                 }
                 Message::AuthenticationMd5Password(body) => {
                     let user = login.user.as_bytes();
-                    let hash = md5_hash(user, password(login)?, body.salt());
-                    self.answer(hash.as_bytes()).await?;
+                    let hash = md5_hash(user, require_password(login)?, body.salt());
+                    self.send_password_message(hash.as_bytes()).await?;
                 }
                 Message::AuthenticationSasl(body) => {
                     let mut offered = body.mechanisms();
@@ -47,7 +47,7 @@ impl Feed {
                         ));
                     }
                     let binding = sasl::ChannelBinding::unsupported();
-                    let begun = sasl::ScramSha256::new(password(login)?, binding);
+                    let begun = sasl::ScramSha256::new(require_password(login)?, binding);
                     let (name, write) = (sasl::SCRAM_SHA_256, &mut self.write);
                     frontend::sasl_initial_response(name, begun.message(), write)
                         .map_err(Error::io)?;
@@ -65,28 +65,28 @@ impl Feed {
                     let scram = scram.as_mut().ok_or_else(out_of_turn)?;
                     scram.finish(body.data()).map_err(Error::io)?;
                 }
-                Message::ErrorResponse(body) => return Err(refused(&body)),
+                Message::ErrorResponse(body) => return Err(error_from_response(&body)),
                 Message::ReadyForQuery(_) => return Ok(()),
                 Message::AuthenticationOk
                 | Message::ParameterStatus(_)
                 | Message::BackendKeyData(_)
                 | Message::NoticeResponse(_) => {}
-                _ => return Err(out_of_turn()),
+                _ => return Err(unknown_request_error()),
             }
         }
     }
 
-    async fn answer(&mut self, password: &[u8]) -> Result<(), Error> {
+    async fn send_password_message(&mut self, password: &[u8]) -> Result<(), Error> {
         frontend::password_message(password, &mut self.write).map_err(Error::io)?;
         self.flush().await
     }
 }
 
-fn password(login: &ReplicationLogin) -> Result<&[u8], Error> {
+fn require_password(login: &ReplicationLogin) -> Result<&[u8], Error> {
     let password = login.password.as_deref();
     password.ok_or_else(|| Error::lost("the server asks for a password, and there is none"))
 }
 
-fn out_of_turn() -> Error {
+fn unknown_request_error() -> Error {
     Error::lost("the server sent an unknown authentication request")
 }

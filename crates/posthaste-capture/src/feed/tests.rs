@@ -44,11 +44,11 @@ async fn dropped_reads_lose_no_bytes() {
     let mut frames = Vec::new();
     for byte in bytes {
         server.write_all(&[byte]).await.unwrap();
-        let next = tokio::time::timeout(Duration::from_micros(50), feed.next()).await;
+        let next = tokio::time::timeout(Duration::from_micros(50), feed.next_frame()).await;
         frames.extend(next.ok().map(|frame| frame.unwrap()));
     }
     while frames.len() < 3 {
-        frames.push(feed.next().await.unwrap());
+        frames.push(feed.next_frame().await.unwrap());
     }
     for (frame, n) in frames.into_iter().zip(1..=3_u8) {
         let record = Lsn(u64::from(n));
@@ -65,7 +65,7 @@ async fn frames_that_are_cut_short_or_unknown_end_the_connection() {
         frame.put_u32(4 + content.len() as u32);
         frame.put_slice(content);
         server.write_all(&frame).await.unwrap();
-        assert!(feed.next().await.is_err(), "{content:?}");
+        assert!(feed.next_frame().await.is_err(), "{content:?}");
     }
 }
 
@@ -82,7 +82,7 @@ async fn sends_status_messages_and_disconnects_from_silent_servers() {
     };
     let status = tokio::select! {
         status = last_received => status,
-        frame = feed.next() => panic!("{frame:?}"),
+        frame = feed.next_frame() => panic!("{frame:?}"),
     };
     assert!(begun.elapsed() >= Duration::from_millis(50));
     assert_eq!((status[0], status[5], status[38]), (b'd', b'r', 0));
@@ -97,6 +97,6 @@ async fn sends_status_messages_and_disconnects_from_silent_servers() {
             break;
         }
     }
-    let error = feed.next().await.unwrap_err();
+    let error = feed.next_frame().await.unwrap_err();
     assert!(error.to_string().contains("silent"), "{error}");
 }

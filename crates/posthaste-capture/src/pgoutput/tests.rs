@@ -2,7 +2,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::{Identity, Old, Part, Value, read};
+use super::{ReplicaIdentity, OldRow, StreamMessage, Value, parse_message};
 use crate::lsn::Lsn;
 
 /// As a server sent them.
@@ -24,7 +24,7 @@ fn text(text: &str) -> Value {
 
 #[test]
 fn reads_every_kind_of_message() {
-    let parts = REAL.map(|message| read(Bytes::from_static(message)).unwrap());
+    let parts = REAL.map(|message| parse_message(Bytes::from_static(message)).unwrap());
     let [
         begin,
         commit,
@@ -38,7 +38,7 @@ fn reads_every_kind_of_message() {
     let at = Lsn(0x01d9_4168);
     assert_eq!(
         begin,
-        Part::Begin {
+        StreamMessage::Begin {
             commit: at,
             at: 0x2_a000_0000_0000,
             xid: 742
@@ -46,27 +46,27 @@ fn reads_every_kind_of_message() {
     );
     assert_eq!(
         commit,
-        Part::Commit {
+        StreamMessage::Commit {
             end: Lsn(0x01d9_4198)
         }
     );
-    let Part::Relation(relation) = relation else {
+    let StreamMessage::Relation(relation) = relation else {
         panic!("{relation:?}")
     };
     assert_eq!((&*relation.schema, &*relation.name), ("public", "t"));
-    assert_eq!(relation.identity, Identity::Key);
+    assert_eq!(relation.identity, ReplicaIdentity::Key);
     let keys: Vec<bool> = relation.columns.iter().map(|one| one.is_key).collect();
     assert_eq!(keys, [true, false]);
     let oid = 0x4001;
     let new = vec![text("1"), Value::Null];
-    assert_eq!(insert, Part::Insert { oid, new });
-    let old = Some(Old::Key(vec![text("1"), Value::Null]));
+    assert_eq!(insert, StreamMessage::Insert { oid, new });
+    let old = Some(OldRow::Key(vec![text("1"), Value::Null]));
     let new = vec![text("2"), Value::Unchanged];
-    assert_eq!(update, Part::Update { oid, old, new });
-    let old = Old::Full(vec![text("1"), text("ü")]);
-    assert_eq!(delete, Part::Delete { oid, old });
-    assert_eq!(truncate, Part::Truncate { oids: vec![oid] });
-    let Part::Message {
+    assert_eq!(update, StreamMessage::Update { oid, old, new });
+    let old = OldRow::Full(vec![text("1"), text("ü")]);
+    assert_eq!(delete, StreamMessage::Delete { oid, old });
+    assert_eq!(truncate, StreamMessage::Truncate { oids: vec![oid] });
+    let StreamMessage::Message {
         prefix, content, ..
     } = message
     else {
@@ -79,10 +79,10 @@ fn reads_every_kind_of_message() {
 fn truncated_and_overlong_messages_are_errors() {
     for message in REAL {
         for length in 0..message.len() {
-            assert!(read(Bytes::from_static(&message[..length])).is_err());
+            assert!(parse_message(Bytes::from_static(&message[..length])).is_err());
         }
         let longer: Vec<u8> = message.iter().copied().chain([0]).collect();
-        assert!(read(longer.into()).is_err());
+        assert!(parse_message(longer.into()).is_err());
     }
 }
 
@@ -113,7 +113,7 @@ fn mutated_messages_are_read_or_refused_and_never_panic() {
                 _ => message.insert(at.min(message.len()), random.below(256) as u8),
             }
         }
-        match read(message.into()) {
+        match parse_message(message.into()) {
             Ok(_) => read_well += 1,
             Err(_) => refused += 1,
         }

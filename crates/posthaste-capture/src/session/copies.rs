@@ -5,7 +5,7 @@ use std::time::Instant;
 use super::{Session, keep_alive_while};
 use crate::assemble::Assembler;
 use crate::batch::Batch;
-use crate::copying::Touched;
+use crate::copying::TouchedRows;
 use crate::error::Error;
 use crate::handed_rows::HandedRows;
 use crate::position::Position;
@@ -13,44 +13,44 @@ use crate::position::Position;
 impl Session<'_> {
     /// Begins the next chunk, if a copy is requested and no chunk is pending. All delivered
     /// transactions must be visible to others.
-    pub(super) async fn copy_on(&mut self, assembler: &mut Assembler<'_>) -> Result<(), Error> {
+    pub(super) async fn begin_next_chunk(&mut self, assembler: &mut Assembler<'_>) -> Result<(), Error> {
         if self.copier.is_due() {
-            Box::pin(self.poll_requests()).await?;
+            Box::pin(self.read_requests()).await?;
         }
         let copier = &mut self.copier;
         let begin = async {
-            copier.begin().await;
+            copier.begin_chunk().await;
             Ok(())
         };
         keep_alive_while(&mut self.feed, begin).await?;
-        assembler.watch(self.copier.table());
+        assembler.watch_table(self.copier.watched_table());
         Ok(())
     }
 
     /// Applies a message of the stream to the copy.
-    pub(super) async fn take_copied(
+    pub(super) async fn apply_to_copy(
         &mut self,
-        touched: Vec<Touched>,
+        touched: Vec<TouchedRows>,
         mark: Option<(String, Position)>,
         assembler: &Assembler<'_>,
         batch: &mut Batch,
     ) -> Result<(), Error> {
-        let xid = assembler.transaction().map_or(0, |open| open.xid);
+        let xid = assembler.open_transaction().map_or(0, |open| open.xid);
         for touched in touched {
-            self.copier.note(xid, touched);
+            self.copier.note_change(xid, touched);
         }
         match mark {
-            Some((mark, position)) if self.copier.awaits(&mark) => {
-                Box::pin(self.hand_out_chunk(position, assembler, batch)).await
+            Some((mark, position)) if self.copier.awaits_mark(&mark) => {
+                Box::pin(self.write_chunk(position, assembler, batch)).await
             }
             _ => Ok(()),
         }
     }
 
     /// Reads the operators' requests.
-    async fn poll_requests(&mut self) -> Result<(), Error> {
+    async fn read_requests(&mut self) -> Result<(), Error> {
         let store = &self.store;
-        let (is_paused, requests) = keep_alive_while(&mut self.feed, store.requests()).await?;
+        let (is_paused, requests) = keep_alive_while(&mut self.feed, store.read_requests()).await?;
         if is_paused {
             return Err(Error::paused());
         }
@@ -60,46 +60,46 @@ impl Session<'_> {
     }
 
     /// Writes the rows of a chunk as jobs at the place of its mark.
-    async fn hand_out_chunk(
+    async fn write_chunk(
         &mut self,
         position: Position,
         assembler: &Assembler<'_>,
         batch: &mut Batch,
     ) -> Result<(), Error> {
         if !batch.is_empty() {
-            self.flush(batch).await?;
+            self.flush_batch(batch).await?;
         }
         let copier = &mut self.copier;
-        let take = async { Ok(copier.take().await) };
+        let take = async { Ok(copier.take_chunk().await) };
         let chunk = keep_alive_while(&mut self.feed, take).await?;
-        let (Some(mut chunk), Some(table)) = (chunk, self.copier.table()) else {
+        let (Some(mut chunk), Some(table)) = (chunk, self.copier.watched_table()) else {
             return Ok(());
         };
         let rows = std::mem::take(&mut chunk.rows);
-        let events = assembler.read(&table.relation, rows, position);
+        let events = assembler.events_of_rows(&table.relation, rows, position);
         let jobs = events.and_then(|events| {
-            let jobs = events.iter().map(|event| event.job(&self.capture.queue));
+            let jobs = events.iter().map(|event| event.to_job(&self.capture.queue));
             let jobs: Result<Vec<_>, posthaste::Error> = jobs.collect();
             let jobs = jobs.map_err(|error| error.to_string())?;
-            Ok((jobs, HandedRows::of(&events, &[])))
+            Ok((jobs, HandedRows::from_events(&events, &[])))
         });
         let (jobs, handed) = match jobs {
             Ok(jobs) => jobs,
             Err(problem) => {
-                self.copier.refuse(&problem);
+                self.copier.refuse_copy(&problem);
                 return Ok(());
             }
         };
         let began = Instant::now();
         let deleted = (self.deletion.as_deref(), &handed);
-        let copied = chunk.copied(jobs.len());
-        let keep = self.store.keep_chunk(&self.reader, &copied, &jobs, deleted);
+        let copied = chunk.progress(jobs.len());
+        let keep = self.store.write_chunk(&self.reader, &copied, &jobs, deleted);
         let kept = keep_alive_while(&mut self.feed, keep).await?;
         let goes_on = kept.map_err(Error::lost)?;
         if goes_on {
-            self.shared.count(jobs.len() as u64);
+            self.shared.count_events(jobs.len() as u64);
         }
-        self.copier.written(chunk, began.elapsed(), goes_on);
+        self.copier.finish_chunk(chunk, began.elapsed(), goes_on);
         Ok(())
     }
 }

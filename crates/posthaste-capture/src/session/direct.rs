@@ -13,23 +13,23 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::{BATCH_INTERVAL, FrameEffect, Session, TICK, take};
-use crate::assemble::{Assembler, Unreadable};
+use super::{BATCH_INTERVAL, FrameEffect, Session, STATUS_INTERVAL, add_frame_to_batch};
+use crate::assemble::{Assembler, UnreadableChange};
 use crate::batch::Batch;
 use crate::capture::{Direct, State};
 use crate::direct::{BatchSize, InFlight, SpillPolicy};
 use crate::error::Error;
 use crate::handed_rows::HandedRows;
 use crate::lsn::Lsn;
-use crate::mark::{Counted, Mark};
+use crate::mark::{EventCounts, Mark};
 use copies::HandedChunk;
-use marking::{PendingMark, written};
-use polling::Poll;
+use marking::{PendingMark, wait_for_mark};
+use polling::PollResult;
 use sending::SendOutcome;
-use showing::Display;
+use showing::PathDisplay;
 
 /// Time between two requests for the server's place in a run that ends when it has caught up.
-const POLL: Duration = Duration::from_millis(100);
+const END_POLL: Duration = Duration::from_millis(100);
 /// How long a run that stops waits for the last answer.
 const LAST_ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// A server that requests replies for this long without sending anything is shutting down.
@@ -40,7 +40,7 @@ const MAX_HANDED_ROWS: usize = 50_000;
 
 /// The path that events take.
 #[derive(Clone, Copy, Debug)]
-enum Path {
+enum EventPath {
     Direct,
     /// Events become jobs; from `poll_at` on, the remaining jobs are counted.
     Spilling {
@@ -54,14 +54,14 @@ enum Path {
 }
 
 /// A run of the direct path over one connection.
-struct Run<'s, 'a> {
+struct DirectRun<'s, 'a> {
     session: &'s mut Session<'a>,
     direct: &'a Direct,
     assembler: Assembler<'a>,
     reading: Batch,
-    unreadable: Option<Unreadable>,
+    unreadable: Option<UnreadableChange>,
     began: Instant,
-    path: Path,
+    path: EventPath,
     in_flight: Option<InFlight>,
     sending: JoinSet<SendOutcome>,
     /// Checks whether the destination answers while events become jobs.
@@ -73,7 +73,7 @@ struct Run<'s, 'a> {
     /// The destination accepts too little: the rest of the batch becomes jobs.
     spills_next: bool,
     send_at: Instant,
-    display: Display,
+    display: PathDisplay,
     /// `spill_most` is reached.
     is_full: bool,
     /// Bytes of events that may become jobs before the room is read again, and when it is read.
@@ -88,7 +88,7 @@ struct Run<'s, 'a> {
     marking: Option<PendingMark<'a>>,
     is_store_lost: bool,
     /// Accepted events that no mark counts.
-    unmarked: Counted,
+    unmarked: EventCounts,
     /// The rows of these events, which are deleted with the mark.
     handed: HandedRows,
     /// The chunk of a copy that is being delivered.
@@ -96,7 +96,7 @@ struct Run<'s, 'a> {
     /// Transactions that were read, and may not be visible to others.
     recent: Vec<u32>,
     /// Reads the operators' requests.
-    polling: JoinSet<Result<Poll, Error>>,
+    polling: JoinSet<Result<PollResult, Error>>,
     /// When that last began, and whether any was read.
     polled_at: Instant,
     has_polled: bool,
@@ -112,32 +112,32 @@ impl<'a> Session<'a> {
         direct: &'a Direct,
         until: Option<Lsn>,
     ) -> Result<(), Error> {
-        let mut run = Run::new(self, direct);
+        let mut run = DirectRun::new(self, direct);
         loop {
             if run.session.stopping.is_cancelled() {
-                return run.stop().await;
+                return run.stop_and_mark().await;
             }
-            run.advance().await?;
+            run.take_due_steps().await?;
             let is_at_end = until.is_some_and(|until| run.has_reached(until));
             if is_at_end && run.has_polled && !run.session.copier.is_busy() {
-                return run.end().await;
+                return run.mark_and_show().await;
             }
-            run.wait(until.is_some()).await?;
+            run.wait_for_event(until.is_some()).await?;
         }
     }
 }
 
-impl<'s, 'a> Run<'s, 'a> {
+impl<'s, 'a> DirectRun<'s, 'a> {
     fn new(session: &'s mut Session<'a>, direct: &'a Direct) -> Self {
         let (now, mark) = (Instant::now(), session.mark);
         // Jobs of an earlier run may wait, and nothing may overtake them.
-        let path = Path::Draining {
+        let path = EventPath::Draining {
             since: now,
             poll_at: now,
         };
-        session.shared.set(State::Draining);
+        session.shared.set_state(State::Draining);
         Self {
-            assembler: session.assembler(),
+            assembler: session.new_assembler(),
             reading: Batch::new(mark),
             unreadable: None,
             began: now,
@@ -150,7 +150,7 @@ impl<'s, 'a> Run<'s, 'a> {
             asks_first: true,
             spills_next: false,
             send_at: now,
-            display: Display::new(State::Draining),
+            display: PathDisplay::new(State::Draining),
             is_full: false,
             room: 0,
             room_at: now,
@@ -161,12 +161,12 @@ impl<'s, 'a> Run<'s, 'a> {
             marks: 0,
             marking: None,
             is_store_lost: false,
-            unmarked: Counted::default(),
+            unmarked: EventCounts::default(),
             handed: HandedRows::default(),
             chunk: None,
             recent: Vec::new(),
             polling: JoinSet::new(),
-            polled_at: now.checked_sub(TICK).unwrap_or(now),
+            polled_at: now.checked_sub(STATUS_INTERVAL).unwrap_or(now),
             has_polled: false,
             is_paused: false,
             reply_requested_since: None,
@@ -176,44 +176,44 @@ impl<'s, 'a> Run<'s, 'a> {
     }
 
     /// Takes the steps that are due.
-    async fn advance(&mut self) -> Result<(), Error> {
+    async fn take_due_steps(&mut self) -> Result<(), Error> {
         self.settle_in_flight().await?;
-        self.poll();
+        self.begin_poll();
         if self.is_paused {
-            self.stop().await?;
+            self.stop_and_mark().await?;
             return Err(Error::paused());
         }
         match self.path {
-            Path::Direct => {
+            EventPath::Direct => {
                 self.spill_if_due().await?;
-                self.send().await;
+                self.begin_send().await;
             }
-            Path::Spilling { poll_at } => {
+            EventPath::Spilling { poll_at } => {
                 self.check_room().await?;
                 if !self.is_full {
-                    self.spill().await?;
+                    self.spill_batch().await?;
                 }
                 if Instant::now() >= poll_at {
-                    self.drain().await?;
+                    self.choose_path_by_backlog().await?;
                 }
             }
-            Path::Draining { poll_at, .. } if Instant::now() >= poll_at => self.drain().await?,
-            Path::Draining { .. } => {}
+            EventPath::Draining { poll_at, .. } if Instant::now() >= poll_at => self.choose_path_by_backlog().await?,
+            EventPath::Draining { .. } => {}
         }
         let is_empty = self.in_flight.is_none() && self.reading.is_empty();
         if let Some(change) = self.unreadable.take_if(|_| is_empty) {
             self.mark_now().await?;
-            return self.session.unreadable(&change).await;
+            return self.session.stop_at_unreadable(&change).await;
         }
-        self.mark();
-        self.show();
-        self.copy_on().await
+        self.begin_mark();
+        self.show_path();
+        self.begin_next_chunk().await
     }
 
     /// Waits for the next event, answer or mark, and handles it.
-    async fn wait(&mut self, asks: bool) -> Result<(), Error> {
+    async fn wait_for_event(&mut self, asks: bool) -> Result<(), Error> {
         let reads = !self.reading.is_full() && self.unreadable.is_none();
-        let hands_out = self.may_hand_out();
+        let hands_out = self.may_send_batch();
         let tick = self.next_tick(asks);
         let stopping = self.session.stopping;
         tokio::select! {
@@ -221,17 +221,17 @@ impl<'s, 'a> Run<'s, 'a> {
             () = stopping.cancelled() => {}
             Some(sent) = self.sending.join_next() => {
                 let sent = sent.map_err(|error| Error::lost(error.to_string()))?;
-                self.sent(sent);
+                self.apply_answers(sent);
             }
             Some(polled) = self.polling.join_next() => {
                 let polled = polled.map_err(|error| Error::lost(error.to_string()))?;
-                self.polled(polled).await?;
+                self.apply_poll(polled).await?;
             }
-            marked = written(&mut self.marking) => self.finish_mark(marked).await?,
-            frame = self.session.feed.next(), if reads => {
-                let taken = take(frame?, &mut self.assembler, &mut self.reading);
+            marked = wait_for_mark(&mut self.marking) => self.finish_mark(marked).await?,
+            frame = self.session.feed.next_frame(), if reads => {
+                let taken = add_frame_to_batch(frame?, &mut self.assembler, &mut self.reading);
                 self.note_transaction();
-                self.taken(taken).await?;
+                self.handle_frame_effect(taken).await?;
             }
             () = std::future::ready(()), if hands_out => {
                 let next = Batch::new(self.reading.next_mark());
@@ -239,7 +239,7 @@ impl<'s, 'a> Run<'s, 'a> {
                 self.in_flight = Some(InFlight::new(batch, &self.direct.sender));
             }
             () = sleep(tick) => {
-                match asks && reads && tick >= POLL {
+                match asks && reads && tick >= END_POLL {
                     true => self.session.feed.request_reply().await?,
                     false => self.session.feed.keep_alive().await?,
                 }
@@ -252,48 +252,48 @@ impl<'s, 'a> Run<'s, 'a> {
         let now = Instant::now();
         let until = |at: Instant| at.saturating_duration_since(now);
         let due = match self.path {
-            Path::Direct if self.in_flight.is_some() && self.sending.is_empty() => {
+            EventPath::Direct if self.in_flight.is_some() && self.sending.is_empty() => {
                 until(self.send_at)
             }
-            Path::Direct => TICK,
-            Path::Spilling { .. } if self.reading.is_empty() || self.is_full => TICK,
-            Path::Spilling { .. } => until(self.spilled_at + BATCH_INTERVAL),
-            Path::Draining { poll_at, .. } => until(poll_at),
+            EventPath::Direct => STATUS_INTERVAL,
+            EventPath::Spilling { .. } if self.reading.is_empty() || self.is_full => STATUS_INTERVAL,
+            EventPath::Spilling { .. } => until(self.spilled_at + BATCH_INTERVAL),
+            EventPath::Draining { poll_at, .. } => until(poll_at),
         };
-        let most = if asks { POLL } else { TICK };
+        let most = if asks { END_POLL } else { STATUS_INTERVAL };
         due.clamp(Duration::from_millis(1), most)
     }
 
-    async fn taken(&mut self, taken: FrameEffect) -> Result<(), Error> {
+    async fn handle_frame_effect(&mut self, taken: FrameEffect) -> Result<(), Error> {
         match taken {
             FrameEffect::Read => self.reply_requested_since = None,
-            FrameEffect::Copied(touched, mark) => return self.take_copied(touched, mark).await,
-            FrameEffect::Asked => return self.asked().await,
+            FrameEffect::Copied(touched, mark) => return self.apply_to_copy(touched, mark).await,
+            FrameEffect::Asked => return self.reply_to_server().await,
             FrameEffect::Unreadable(change) => self.unreadable = Some(change),
         }
         Ok(())
     }
 
     /// Replies to the server. One that shuts down waits until everything it sent is confirmed.
-    async fn asked(&mut self) -> Result<(), Error> {
+    async fn reply_to_server(&mut self) -> Result<(), Error> {
         let now = Instant::now();
         let is_idle = self.in_flight.is_none() && self.reading.is_empty();
-        if is_idle && self.assembler.transaction().is_none() {
+        if is_idle && self.assembler.open_transaction().is_none() {
             // A mark that cannot be written now is written later.
             let _ = self.mark_now().await;
         }
         let (first, last) = self.reply_requested_since.unwrap_or((now, now));
-        let goes_on = now.duration_since(last) < TICK;
+        let goes_on = now.duration_since(last) < STATUS_INTERVAL;
         self.reply_requested_since = Some((if goes_on { first } else { now }, now));
         if goes_on && now.duration_since(first) > SHUTDOWN_AFTER {
             return Err(Error::lost("the server shuts down"));
         }
-        self.session.feed.report().await
+        self.session.feed.report_progress().await
     }
 
-    fn may_hand_out(&self) -> bool {
-        let is_whole = self.assembler.transaction().is_none() || self.unreadable.is_some();
-        matches!(self.path, Path::Direct)
+    fn may_send_batch(&self) -> bool {
+        let is_whole = self.assembler.open_transaction().is_none() || self.unreadable.is_some();
+        matches!(self.path, EventPath::Direct)
             && self.in_flight.is_none()
             && self.handed.len() < MAX_HANDED_ROWS
             && !self.reading.is_empty()
@@ -302,7 +302,7 @@ impl<'s, 'a> Run<'s, 'a> {
 
     /// Ends a batch whose messages were all answered: refused ones become jobs.
     async fn settle_in_flight(&mut self) -> Result<(), Error> {
-        let is_sent = |in_flight: &InFlight| in_flight.is_sent();
+        let is_sent = |in_flight: &InFlight| in_flight.is_all_sent();
         if self.sending.is_empty() && self.in_flight.as_ref().is_some_and(is_sent) {
             self.spill_unsent().await?;
         }
@@ -314,23 +314,23 @@ impl<'s, 'a> Run<'s, 'a> {
 
     /// Whether everything committed before this place is done.
     fn has_reached(&self, until: Lsn) -> bool {
-        self.assembler.transaction().is_none()
+        self.assembler.open_transaction().is_none()
             && self.in_flight.is_none()
             && self.reading.is_empty()
-            && self.reading.end() >= until
+            && self.reading.end_lsn() >= until
     }
 
     /// Waits for the last answer, and marks the accepted events. Others are read again.
-    async fn stop(&mut self) -> Result<(), Error> {
+    async fn stop_and_mark(&mut self) -> Result<(), Error> {
         if let Ok(Some(Ok(sent))) = timeout(LAST_ANSWER_TIMEOUT, self.sending.join_next()).await {
-            self.sent(sent);
+            self.apply_answers(sent);
         }
         self.sending.abort_all();
         self.settle_in_flight().await?;
-        self.end().await
+        self.mark_and_show().await
     }
 
-    async fn end(&mut self) -> Result<(), Error> {
+    async fn mark_and_show(&mut self) -> Result<(), Error> {
         self.mark_now().await?;
         self.finish_showing().await;
         Ok(())

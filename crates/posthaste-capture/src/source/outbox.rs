@@ -3,11 +3,11 @@
 use bytes::Bytes;
 use serde_json::{Map, Value as Json, json};
 
-use crate::event::Draft;
+use crate::event::EventDraft;
 use crate::pgoutput::{Column, Relation, Tuple, Value};
 
 /// The OID of bytea.
-const BYTES: u32 = 17;
+const BYTEA_OID: u32 = 17;
 
 /// Columns of an outbox table whose names differ from the defaults.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,14 +25,14 @@ pub struct OutboxColumns {
 }
 
 /// A row whose columns are found by name.
-struct Row<'a> {
+struct OutboxRow<'a> {
     relation: &'a Relation,
     tuple: &'a Tuple,
 }
 
-impl<'a> Row<'a> {
+impl<'a> OutboxRow<'a> {
     /// The first of these columns that the table has.
-    fn column(
+    fn find_column(
         &self,
         named: Option<&String>,
         usual: &[&str],
@@ -40,7 +40,7 @@ impl<'a> Row<'a> {
         let columns = &self.relation.columns;
         let place = |name: &str| columns.iter().position(|column| column.name == name);
         let found = match named {
-            Some(name) => Some(place(name).ok_or_else(|| self.lacks(name))?),
+            Some(name) => Some(place(name).ok_or_else(|| self.missing_column(name))?),
             None => usual.iter().find_map(|name| place(name)),
         };
         let Some(found) = found else {
@@ -49,16 +49,16 @@ impl<'a> Row<'a> {
         let text = match self.tuple.get(found) {
             Some(Value::Text(text)) => Some(&**text),
             Some(Value::Null) => None,
-            Some(Value::Unchanged) | None => return Err(self.lacks(&columns[found].name)),
+            Some(Value::Unchanged) | None => return Err(self.missing_column(&columns[found].name)),
         };
         Ok(Some((&columns[found], text)))
     }
 
-    fn text(&self, named: Option<&String>, usual: &[&str]) -> Result<Option<&'a str>, String> {
-        Ok(self.column(named, usual)?.and_then(|(_, text)| text))
+    fn find_text(&self, named: Option<&String>, usual: &[&str]) -> Result<Option<&'a str>, String> {
+        Ok(self.find_column(named, usual)?.and_then(|(_, text)| text))
     }
 
-    fn lacks(&self, column: &str) -> String {
+    fn missing_column(&self, column: &str) -> String {
         let Relation { schema, name, .. } = self.relation;
         format!("the table {schema}.{name} has no value in the column {column:?}")
     }
@@ -66,7 +66,7 @@ impl<'a> Row<'a> {
 
 impl OutboxColumns {
     /// The renamed columns and the required default columns.
-    pub(crate) fn required(&self) -> [(Option<&String>, &'static [&'static str]); 2] {
+    pub(crate) fn required_columns(&self) -> [(Option<&String>, &'static [&'static str]); 2] {
         [
             (self.name.as_ref(), &["type", "job_name", "aggregatetype"]),
             (
@@ -77,7 +77,7 @@ impl OutboxColumns {
     }
 
     /// The columns that were named.
-    pub(crate) fn named(&self) -> impl Iterator<Item = &String> {
+    pub(crate) fn renamed_columns(&self) -> impl Iterator<Item = &String> {
         let all = [
             &self.id,
             &self.name,
@@ -88,43 +88,43 @@ impl OutboxColumns {
         all.into_iter().flatten()
     }
 
-    pub(super) fn draft(&self, relation: &Relation, tuple: &Tuple) -> Result<Draft, String> {
-        let row = Row { relation, tuple };
-        let [(name, names), _] = self.required();
-        let name = row.text(name, names)?;
-        let name = name.ok_or_else(|| row.lacks(names[0]))?;
-        let id = row.text(self.id.as_ref(), &["id"])?;
-        let mut headers = headers(row.text(self.headers.as_ref(), &["headers"])?)?;
+    pub(super) fn draft_event(&self, relation: &Relation, tuple: &Tuple) -> Result<EventDraft, String> {
+        let row = OutboxRow { relation, tuple };
+        let [(name, names), _] = self.required_columns();
+        let name = row.find_text(name, names)?;
+        let name = name.ok_or_else(|| row.missing_column(names[0]))?;
+        let id = row.find_text(self.id.as_ref(), &["id"])?;
+        let mut headers = parse_headers(row.find_text(self.headers.as_ref(), &["headers"])?)?;
         // An EventRouter routes by this column, unless it is the name.
-        if let Some(kind) = row.text(None, &["aggregatetype"])?
+        if let Some(kind) = row.find_text(None, &["aggregatetype"])?
             && kind != name
         {
             headers.push(("aggregatetype".into(), kind.into()));
         }
-        Ok(Draft {
+        Ok(EventDraft {
             id: id.and_then(|id| id.parse().ok()),
             name: name.to_owned(),
             key: row
-                .text(self.key.as_ref(), &["key", "aggregateid"])?
+                .find_text(self.key.as_ref(), &["key", "aggregateid"])?
                 .map(ToOwned::to_owned),
             headers,
-            body: self.body(&row)?,
+            body: self.read_body(&row)?,
         })
     }
 
-    fn body(&self, row: &Row<'_>) -> Result<Bytes, String> {
-        if let Some((column, text)) = row.column(self.payload.as_ref(), &["payload", "job_args"])?
+    fn read_body(&self, row: &OutboxRow<'_>) -> Result<Bytes, String> {
+        if let Some((column, text)) = row.find_column(self.payload.as_ref(), &["payload", "job_args"])?
             && (text.is_some() || self.payload.is_some())
         {
             let text = text.unwrap_or_default();
             return match column.kind {
-                BYTES => unhex(text).ok_or_else(|| row.lacks(&column.name)),
+                BYTEA_OID => decode_hex(text).ok_or_else(|| row.missing_column(&column.name)),
                 _ => Ok(Bytes::copy_from_slice(text.as_bytes())),
             };
         }
         // A reference to a row of another table, as in posthaste.outbox.
-        let table = row.text(None, &["table_name"])?;
-        let id = row.text(None, &["table_id"])?;
+        let table = row.find_text(None, &["table_name"])?;
+        let id = row.find_text(None, &["table_id"])?;
         Ok(match (table, id) {
             (Some(table), Some(id)) => {
                 let reference = json!({ "table_name": table, "table_id": id });
@@ -137,7 +137,7 @@ impl OutboxColumns {
 }
 
 /// The fields of an object; values that are not texts become their JSON.
-fn headers(text: Option<&str>) -> Result<Vec<(String, String)>, String> {
+fn parse_headers(text: Option<&str>) -> Result<Vec<(String, String)>, String> {
     let Some(text) = text else {
         return Ok(Vec::new());
     };
@@ -150,7 +150,7 @@ fn headers(text: Option<&str>) -> Result<Vec<(String, String)>, String> {
     Ok(object.into_iter().map(header).collect())
 }
 
-fn unhex(text: &str) -> Option<Bytes> {
+fn decode_hex(text: &str) -> Option<Bytes> {
     let digits = text.strip_prefix("\\x")?.as_bytes();
     if !digits.len().is_multiple_of(2) {
         return None;
@@ -166,15 +166,15 @@ fn unhex(text: &str) -> Option<Bytes> {
 #[cfg(test)]
 mod tests {
     use super::OutboxColumns;
-    use crate::event::Draft;
-    use crate::pgoutput::{Column, Identity, Relation, Value};
+    use crate::event::EventDraft;
+    use crate::pgoutput::{Column, ReplicaIdentity, Relation, Value};
 
-    fn draft(columns: &OutboxColumns, row: &[(&str, u32, Option<&str>)]) -> Result<Draft, String> {
+    fn draft(columns: &OutboxColumns, row: &[(&str, u32, Option<&str>)]) -> Result<EventDraft, String> {
         let relation = Relation {
             oid: 1,
             schema: "public".into(),
             name: "outbox".into(),
-            identity: Identity::Nothing,
+            identity: ReplicaIdentity::Nothing,
             columns: row
                 .iter()
                 .map(|(name, kind, _)| Column {
@@ -188,7 +188,7 @@ mod tests {
             Some(text) => Value::Text((*text).into()),
             None => Value::Null,
         });
-        columns.draft(&relation, &tuple.collect())
+        columns.draft_event(&relation, &tuple.collect())
     }
 
     #[test]

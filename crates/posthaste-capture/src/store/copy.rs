@@ -5,12 +5,12 @@ use posthaste::NewJob;
 use tokio_postgres::{Client, Row, SimpleQueryMessage};
 
 use super::outbox::Deletion;
-use super::{DURABLE, LOCK_SHARED, Reader, Store, reading};
-use crate::copying::{CopyTable, Key, MARK, Page, TableCopy, column_of};
+use super::{REQUIRE_DURABLE_COMMIT, LOCK_CAPTURE_SHARED, RunnerIdentity, Store, read_error};
+use crate::copying::{CopiedTable, Key, MARK_PREFIX, Page, RequestedCopy, value_from_text};
 use crate::error::Error;
 use crate::handed_rows::HandedRows;
-use crate::overview::Copying;
-use crate::pgoutput::{Column, Identity, Relation, Value};
+use crate::overview::CopyOverview;
+use crate::pgoutput::{Column, ReplicaIdentity, Relation, Value};
 use crate::source::TableName;
 
 /// Begins the transaction of a chunk. Values are printed as in the stream.
@@ -21,33 +21,33 @@ const BEGIN_CHUNK: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; \
      SET LOCAL intervalstyle = 'postgres'; SET LOCAL timezone = 'UTC'; \
      SET LOCAL extra_float_digits = 1; SET LOCAL bytea_output = 'hex'; \
      SET LOCAL jit = off";
-const SNAPSHOT: &str = "SELECT pg_current_snapshot()::text";
+const READ_SNAPSHOT: &str = "SELECT pg_current_snapshot()::text";
 /// Marks of a copy do not wait for standbys.
 const BEGIN_MARK: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; \
      SET LOCAL synchronous_commit = local; SET LOCAL search_path = pg_catalog, pg_temp";
-const EMIT: &str = "SELECT pg_logical_emit_message(true, $1, $2::text)::text";
-const FAIL: &str = "UPDATE posthaste.capture_copy SET problem = $2 WHERE id = $1::bigint";
+const EMIT_MARK: &str = "SELECT pg_logical_emit_message(true, $1, $2::text)::text";
+const RECORD_COPY_PROBLEM: &str = "UPDATE posthaste.capture_copy SET problem = $2 WHERE id = $1::bigint";
 
 /// The progress of a copy after a chunk, and the rows of the chunk.
 #[derive(Clone, Debug)]
-pub(crate) struct Copied {
-    pub(crate) copy: TableCopy,
+pub(crate) struct CopyProgress {
+    pub(crate) copy: RequestedCopy,
     pub(crate) rows: usize,
     pub(crate) is_last: bool,
 }
 
 impl Store {
     /// Whether the capture is paused, and the requested copy.
-    pub(crate) async fn requests(&self) -> Result<(bool, Option<TableCopy>), Error> {
+    pub(crate) async fn read_requests(&self) -> Result<(bool, Option<RequestedCopy>), Error> {
         let what = "cannot read the copies of the capture";
         let next = include_str!("copy_next.sql");
-        let rows = self.ask(what, next, &[&self.name]).await?;
+        let rows = self.query(what, next, &[&self.name]).await?;
         let read = |row: &Row| -> Result<_, tokio_postgres::Error> {
             let is_paused = row.try_get(0)?;
             let Some(id) = row.try_get(1)? else {
                 return Ok((is_paused, None));
             };
-            let copy = TableCopy {
+            let copy = RequestedCopy {
                 id,
                 table: TableName {
                     schema: row.try_get(2)?,
@@ -58,28 +58,28 @@ impl Store {
             };
             Ok((is_paused, Some(copy)))
         };
-        let requests = rows.first().map(read).transpose().map_err(reading)?;
+        let requests = rows.first().map(read).transpose().map_err(read_error)?;
         Ok(requests.unwrap_or((false, None)))
     }
 
     /// The table as the stream describes it, with its key; an error says why it cannot be copied.
-    pub(crate) async fn copy_table(
+    pub(crate) async fn describe_table(
         &self,
         table: &TableName,
         columns: &[String],
         publication: &str,
-    ) -> Result<Result<CopyTable, String>, Error> {
+    ) -> Result<Result<CopiedTable, String>, Error> {
         let what = "cannot read the table";
         let values: [&dyn Parameter; 4] = [&table.schema, &table.name, &columns, &publication];
         let sql = include_str!("copy_table.sql");
-        let rows = self.ask(what, sql, &values).await?;
+        let rows = self.query(what, sql, &values).await?;
         let Some(first) = rows.first() else {
             return Ok(Err(format!("there is no table {table}")));
         };
-        if !first.try_get::<_, bool>(6).map_err(reading)? {
+        if !first.try_get::<_, bool>(6).map_err(read_error)? {
             return Ok(Err(format!("{table} is not captured")));
         }
-        let described = describe(&rows, table).map_err(reading)?;
+        let described = copied_table_from_rows(&rows, table).map_err(read_error)?;
         Ok(match described.keys.is_empty() {
             true => Err(format!(
                 "{table} has no key for a copy: it needs a primary key that its replica identity \
@@ -93,7 +93,7 @@ impl Store {
     /// all of these transactions.
     pub(crate) async fn read_page(
         &self,
-        table: &CopyTable,
+        table: &CopiedTable,
         filter: Option<&str>,
         after: Option<&Key>,
         limit: i64,
@@ -114,22 +114,22 @@ impl Store {
             &limit,
         ];
         let statements = include_str!("copy_statements.sql");
-        let rows = self.ask(what, statements, &values).await?;
+        let rows = self.query(what, statements, &values).await?;
         let row = rows.first().ok_or_else(|| Error::lost(what))?;
-        let lock: String = row.try_get(0).map_err(reading)?;
-        let select: String = row.try_get(1).map_err(reading)?;
+        let lock: String = row.try_get(0).map_err(read_error)?;
+        let select: String = row.try_get(1).map_err(read_error)?;
         self.run(what, BEGIN_CHUNK).await?;
         let read = async {
             // Locked before the snapshot, in which a rewritten table would be empty.
             self.run(what, &lock).await?;
-            let rows = self.ask(what, SNAPSHOT, &[]).await?;
+            let rows = self.query(what, READ_SNAPSHOT, &[]).await?;
             let row = rows.first().ok_or_else(|| Error::lost(what))?;
-            let snapshot: String = row.try_get(0).map_err(reading)?;
+            let snapshot: String = row.try_get(0).map_err(read_error)?;
             let snapshot: crate::snapshot::Snapshot = snapshot.parse().map_err(Error::lost)?;
             if !handed.iter().all(|xid| snapshot.sees(*xid)) {
                 return Ok(None);
             }
-            let rows = self.texts(what, &select).await?;
+            let rows = self.read_texts(what, &select).await?;
             Ok::<_, Error>(Some((snapshot, rows)))
         };
         let read = read.await;
@@ -144,7 +144,7 @@ impl Store {
     }
 
     /// Reads rows as texts, as in the stream.
-    async fn texts(&self, what: &'static str, sql: &str) -> Result<Vec<Vec<Value>>, Error> {
+    async fn read_texts(&self, what: &'static str, sql: &str) -> Result<Vec<Vec<Value>>, Error> {
         let read = tokio::time::timeout(super::QUERY_TIMEOUT, self.client.simple_query(sql));
         let read = read.await.map_err(|_| Error::lost(what))?;
         let messages = read.map_err(posthaste::Error::postgres(what))?;
@@ -152,7 +152,7 @@ impl Store {
             SimpleQueryMessage::Row(row) => Some(row),
             _ => None,
         });
-        let rows = rows.map(|row| (0..row.len()).map(move |column| column_of(row.get(column))));
+        let rows = rows.map(|row| (0..row.len()).map(move |column| value_from_text(row.get(column))));
         Ok(rows.map(Iterator::collect).collect())
     }
 
@@ -160,7 +160,7 @@ impl Store {
     pub(crate) async fn emit_mark(&self, mark: &str) -> Result<(), Error> {
         let what = "cannot write the mark of a copy";
         self.run(what, BEGIN_MARK).await?;
-        let emitted = self.ask(what, EMIT, &[&MARK, &mark]).await;
+        let emitted = self.query(what, EMIT_MARK, &[&MARK_PREFIX, &mark]).await;
         let end = if emitted.is_ok() {
             "COMMIT"
         } else {
@@ -173,18 +173,18 @@ impl Store {
 
     /// Writes the jobs of a chunk and the progress of the copy in one transaction. Returns `false`
     /// if the copy was cancelled, or who has taken over.
-    pub(crate) async fn keep_chunk(
+    pub(crate) async fn write_chunk(
         &self,
-        reader: &Reader,
-        copied: &Copied,
+        reader: &RunnerIdentity,
+        copied: &CopyProgress,
         jobs: &[NewJob],
         (deletion, handed): (Option<&Deletion>, &HandedRows),
     ) -> Result<Result<bool, &'static str>, Error> {
         let what = "cannot write the jobs of a copy";
         self.transaction(what, async {
-            self.ask(what, DURABLE, &[]).await?;
-            self.ask(what, LOCK_SHARED, &[&self.name]).await?;
-            if let Err(reason) = self.admit(reader).await? {
+            self.query(what, REQUIRE_DURABLE_COMMIT, &[]).await?;
+            self.query(what, LOCK_CAPTURE_SHARED, &[&self.name]).await?;
+            if let Err(reason) = self.check_runner(reader).await? {
                 return Ok(Err(reason));
             }
             if !self.advance_copy(copied).await? {
@@ -198,12 +198,12 @@ impl Store {
     }
 
     /// Records the progress of a copy. Returns whether the copy continues.
-    pub(super) async fn advance_copy(&self, copied: &Copied) -> Result<bool, Error> {
+    pub(super) async fn advance_copy(&self, copied: &CopyProgress) -> Result<bool, Error> {
         let what = "cannot record the progress of a copy";
         let rows = i64::try_from(copied.rows).unwrap_or(i64::MAX);
         let (copy, after) = (&copied.copy, copied.copy.after.as_deref());
         let values: [&dyn Parameter; 4] = [&copy.id, &rows, &after, &copied.is_last];
-        let done = self.ask(what, include_str!("copy_done.sql"), &values);
+        let done = self.query(what, include_str!("copy_done.sql"), &values);
         Ok(!done.await?.is_empty())
     }
 
@@ -211,7 +211,7 @@ impl Store {
     pub(crate) async fn fail_copy(&self, id: i64, problem: &str) -> Result<(), Error> {
         let what = "cannot record why a copy failed";
         self.transaction(what, async {
-            self.ask(what, FAIL, &[&id, &problem]).await.map(drop)
+            self.query(what, RECORD_COPY_PROBLEM, &[&id, &problem]).await.map(drop)
         })
         .await
     }
@@ -225,22 +225,22 @@ impl Store {
         let what = "cannot start the copy";
         let values: [&dyn Parameter; 4] = [&self.name, &table.schema, &table.name, &filter];
         let rows = self
-            .ask(what, include_str!("copy_begin.sql"), &values)
+            .query(what, include_str!("copy_begin.sql"), &values)
             .await?;
         Ok(!rows.is_empty())
     }
 }
 
-fn describe(rows: &[Row], table: &TableName) -> Result<CopyTable, tokio_postgres::Error> {
+fn copied_table_from_rows(rows: &[Row], table: &TableName) -> Result<CopiedTable, tokio_postgres::Error> {
     let (mut columns, mut keys, mut places) = (Vec::new(), Vec::new(), 0);
-    let (mut oid, mut identity) = (0, Identity::Nothing);
+    let (mut oid, mut identity) = (0, ReplicaIdentity::Nothing);
     for row in rows {
         let number = |column: usize| row.try_get::<_, i64>(column);
         oid = u32::try_from(number(0)?).unwrap_or(0);
         identity = match row.try_get::<_, &str>(1)? {
-            "f" => Identity::Full,
-            "n" => Identity::Nothing,
-            _ => Identity::Key,
+            "f" => ReplicaIdentity::Full,
+            "n" => ReplicaIdentity::Nothing,
+            _ => ReplicaIdentity::Key,
         };
         let name: String = row.try_get(2)?;
         if let Some(place) = row.try_get::<_, Option<i64>>(4)? {
@@ -257,7 +257,7 @@ fn describe(rows: &[Row], table: &TableName) -> Result<CopyTable, tokio_postgres
     // Rows cannot be found in the stream if the publication lacks a column of their key.
     let is_whole = i64::try_from(keys.len()) == Ok(places);
     let keys = keys.into_iter().map(|(_, name)| name);
-    Ok(CopyTable {
+    Ok(CopiedTable {
         relation: Relation {
             oid,
             schema: table.schema.clone(),
@@ -270,16 +270,16 @@ fn describe(rows: &[Row], table: &TableName) -> Result<CopyTable, tokio_postgres
 }
 
 /// Lists copies of one capture or of all.
-pub(crate) async fn copies(
+pub(crate) async fn list_copies(
     client: &Client,
     name: Option<&str>,
-) -> Result<Vec<Copying>, posthaste::Error> {
+) -> Result<Vec<CopyOverview>, posthaste::Error> {
     let what = "cannot read the copies";
     let rows = client
         .query_typed(include_str!("copies.sql"), &typed(&[&name]))
         .await;
     let read = |row: &Row| {
-        Ok(Copying {
+        Ok(CopyOverview {
             id: row.try_get(0)?,
             begun_at: row.try_get(1)?,
             ended_at: row.try_get(2)?,

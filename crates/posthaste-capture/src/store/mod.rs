@@ -19,10 +19,10 @@ use uuid::Uuid;
 use crate::error::Error;
 use crate::handed_rows::HandedRows;
 use crate::lsn::Lsn;
-use crate::mark::{Counted, Mark};
+use crate::mark::{EventCounts, Mark};
 use crate::slot::Slot;
 use crate::snapshot::Snapshot;
-use copy::Copied;
+use copy::CopyProgress;
 use outbox::Deletion;
 
 /// The limit for a statement.
@@ -34,29 +34,29 @@ const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeou
      SET LOCAL search_path = pg_catalog, pg_temp; SET LOCAL statement_timeout = 0; \
      SET LOCAL idle_in_transaction_session_timeout = '20s'";
 /// Makes marks durable before a slot is confirmed, whatever the session's settings are.
-const DURABLE: &str = "SELECT pg_catalog.set_config('synchronous_commit', \
+const REQUIRE_DURABLE_COMMIT: &str = "SELECT pg_catalog.set_config('synchronous_commit', \
      CASE pg_catalog.current_setting('synchronous_commit') WHEN 'off' THEN 'local' \
      ELSE pg_catalog.current_setting('synchronous_commit') END, true)";
 /// For what a standby may lack: the commit does not wait for it.
-const LOCAL: &str = "SET LOCAL synchronous_commit = local";
-const LOCK: &str = "SELECT pg_catalog.pg_advisory_xact_lock(1885893490, \
+const COMMIT_LOCALLY: &str = "SET LOCAL synchronous_commit = local";
+const LOCK_CAPTURE: &str = "SELECT pg_catalog.pg_advisory_xact_lock(1885893490, \
      pg_catalog.hashtext($1))";
-const LOCK_SHARED: &str = "SELECT pg_catalog.pg_advisory_xact_lock_shared(1885893490, \
+const LOCK_CAPTURE_SHARED: &str = "SELECT pg_catalog.pg_advisory_xact_lock_shared(1885893490, \
      pg_catalog.hashtext($1))";
 const LOCK_MARKS: &str = "LOCK TABLE posthaste.capture_mark_0, posthaste.capture_mark_1 \
      IN ACCESS SHARE MODE";
-const RUN: &str = include_str!("run.sql");
+const SET_RUNNER: &str = include_str!("run.sql");
 /// A statement for a replication connection, which takes no parameters.
 pub(crate) const IS_STANDBY: &str = "SELECT pg_catalog.pg_is_in_recovery()";
-const WRITTEN: &str = "SELECT pg_catalog.pg_current_wal_flush_lsn()::text AS place";
-const STOP: &str = "UPDATE posthaste.capture SET stopped = $2 WHERE name = $1::text";
+const READ_FLUSH_LSN: &str = "SELECT pg_catalog.pg_current_wal_flush_lsn()::text AS place";
+const RECORD_STOP: &str = "UPDATE posthaste.capture SET stopped = $2 WHERE name = $1::text";
 const PUT_MARK: [&str; 2] = [
     include_str!("put_mark_0.sql"),
     include_str!("put_mark_1.sql"),
 ];
 /// A capture of the database.
 #[derive(Clone, Debug)]
-pub(crate) struct Installed {
+pub(crate) struct InstalledCapture {
     pub(crate) slot: String,
     pub(crate) publication: String,
     pub(crate) epoch: Uuid,
@@ -71,7 +71,7 @@ pub(crate) struct Installed {
 /// store may be connected to the new server while the old one still streams: places in the log of
 /// one mean nothing in that of the other.
 #[derive(Clone, Debug)]
-pub(crate) struct Reader {
+pub(crate) struct RunnerIdentity {
     pub(crate) runner: Uuid,
     pub(crate) epoch: Uuid,
     pub(crate) timeline: String,
@@ -82,7 +82,7 @@ const OTHER_TIMELINE: &str = "the database is on another timeline now, as after 
 
 /// The result of writing a batch.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum KeepOutcome {
+pub(crate) enum WriteOutcome {
     Done {
         turn: i64,
         /// The snapshot of the transaction.
@@ -97,12 +97,12 @@ pub(crate) enum KeepOutcome {
 pub(crate) struct Store {
     client: ClientWrapper,
     pub(crate) name: String,
-    captured: Captured,
+    captured: CapturedCounts,
 }
 
 /// The counts of the newest mark. Each connection reads them again.
 #[derive(Debug, Default)]
-struct Captured {
+struct CapturedCounts {
     events: AtomicI64,
     bytes: AtomicI64,
 }
@@ -110,25 +110,25 @@ struct Captured {
 impl Store {
     pub(crate) async fn open(database: &Database, name: &str) -> Result<Self, Error> {
         // Taken out of its pool: a connection dropped within a transaction cannot be reused.
-        let client = Client::take(bounded(database.client()).await?);
+        let client = Client::take(within_query_timeout(database.client()).await?);
         let name = name.to_owned();
         Ok(Self {
             client,
             name,
-            captured: Captured::default(),
+            captured: CapturedCounts::default(),
         })
     }
 
-    pub(crate) async fn installed(&self) -> Result<Option<Installed>, Error> {
+    pub(crate) async fn find_installed(&self) -> Result<Option<InstalledCapture>, Error> {
         let rows = self
-            .ask(
+            .query(
                 "cannot read the capture",
                 include_str!("capture.sql"),
                 &[&self.name],
             )
             .await?;
         let read = |row: &Row| -> Result<_, tokio_postgres::Error> {
-            Ok(Installed {
+            Ok(InstalledCapture {
                 slot: row.try_get(0)?,
                 publication: row.try_get(1)?,
                 epoch: row.try_get(2)?,
@@ -138,73 +138,73 @@ impl Store {
                 timeline: row.try_get(7)?,
             })
         };
-        rows.first().map(read).transpose().map_err(reading)
+        rows.first().map(read).transpose().map_err(read_error)
     }
 
-    pub(crate) async fn slot(&self, slot: &str) -> Result<Option<Slot>, Error> {
+    pub(crate) async fn find_slot(&self, slot: &str) -> Result<Option<Slot>, Error> {
         let rows = self
-            .ask("cannot read the slot", include_str!("slot.sql"), &[&slot])
+            .query("cannot read the slot", include_str!("slot.sql"), &[&slot])
             .await?;
         let read = |row: &Row| -> Result<_, tokio_postgres::Error> {
             Ok(Slot {
                 is_ours: row.try_get::<_, Option<bool>>(0)?.unwrap_or(false),
                 is_active: row.try_get(1)?,
-                confirmed: lsn(row, 2)?,
+                confirmed: lsn_from_row(row, 2)?,
                 wal_status: row.try_get(3)?,
                 reason: row.try_get(4)?,
                 is_failover: row.try_get(5)?,
             })
         };
-        rows.first().map(read).transpose().map_err(reading)
+        rows.first().map(read).transpose().map_err(read_error)
     }
 
     /// The end of the log, after everything that this connection committed.
-    pub(crate) async fn written(&self) -> Result<Lsn, Error> {
+    pub(crate) async fn flush_lsn(&self) -> Result<Lsn, Error> {
         let what = "cannot read where the log ends";
-        let rows = self.ask(what, WRITTEN, &[]).await?;
+        let rows = self.query(what, READ_FLUSH_LSN, &[]).await?;
         let row = rows.first().ok_or_else(|| Error::lost(what))?;
-        lsn(row, 0).map_err(reading)
+        lsn_from_row(row, 0).map_err(read_error)
     }
 
     /// Makes this process the only one whose marks count. Waits for the previous process's last
     /// transaction.
     pub(crate) async fn take_over(
         &self,
-        reader: &Reader,
+        reader: &RunnerIdentity,
         path: Option<&str>,
     ) -> Result<Option<Mark>, Error> {
         let what = "cannot start the capture";
         self.transaction(what, async {
-            self.ask(what, LOCK, &[&self.name]).await?;
+            self.query(what, LOCK_CAPTURE, &[&self.name]).await?;
             let values: [&dyn Parameter; 3] = [&self.name, &reader.runner, &path];
-            self.ask(what, RUN, &values).await?;
-            self.newest_mark(reader.epoch).await
+            self.query(what, SET_RUNNER, &values).await?;
+            self.lock_and_read_mark(reader.epoch).await
         })
         .await
     }
 
     /// The newest mark, which another process may replace.
-    pub(crate) async fn mark(&self, epoch: Uuid) -> Result<Option<Mark>, Error> {
+    pub(crate) async fn read_mark(&self, epoch: Uuid) -> Result<Option<Mark>, Error> {
         let what = "cannot read marks";
-        self.transaction(what, self.newest_mark(epoch)).await
+        self.transaction(what, self.lock_and_read_mark(epoch)).await
     }
 
-    async fn newest_mark(&self, epoch: Uuid) -> Result<Option<Mark>, Error> {
+    async fn lock_and_read_mark(&self, epoch: Uuid) -> Result<Option<Mark>, Error> {
         let what = "cannot read marks";
-        self.ask(what, LOCK_MARKS, &[]).await?;
-        let rows = self.ask(what, include_str!("mark.sql"), &[&epoch]).await?;
+        self.query(what, LOCK_MARKS, &[]).await?;
+        let rows = self.query(what, include_str!("mark.sql"), &[&epoch]).await?;
         let read = |row: &Row| -> Result<_, tokio_postgres::Error> {
             let mut mark = Mark {
-                done: lsn(row, 0)?,
+                done: lsn_from_row(row, 0)?,
                 ..Mark::default()
             };
-            mark.position.commit = lsn(row, 1)?;
-            mark.position.record = lsn(row, 2)?;
+            mark.position.commit = lsn_from_row(row, 1)?;
+            mark.position.record = lsn_from_row(row, 2)?;
             mark.position.row = u16::try_from(row.try_get::<_, i32>(3)?).unwrap_or(u16::MAX);
             let captured = (row.try_get(4)?, row.try_get(5)?);
             Ok((mark, captured))
         };
-        let newest = rows.first().map(read).transpose().map_err(reading)?;
+        let newest = rows.first().map(read).transpose().map_err(read_error)?;
         let (mark, (events, bytes)) = match newest {
             Some((mark, captured)) => (Some(mark), captured),
             None => (None, (0, 0)),
@@ -215,26 +215,26 @@ impl Store {
     }
 
     /// Writes jobs and the mark that counts them, and deletes their rows, in one transaction.
-    pub(crate) async fn keep(
+    pub(crate) async fn write_batch(
         &self,
-        reader: &Reader,
+        reader: &RunnerIdentity,
         jobs: &[NewJob],
         xids: &[u32],
         (deletion, rows): (Option<&Deletion>, &HandedRows),
-        copied: Option<&Copied>,
+        copied: Option<&CopyProgress>,
         mark: Mark,
-    ) -> Result<KeepOutcome, Error> {
+    ) -> Result<WriteOutcome, Error> {
         let what = "cannot write the jobs of a capture";
         self.transaction(what, async {
-            self.ask(what, DURABLE, &[]).await?;
-            self.ask(what, LOCK_SHARED, &[&self.name]).await?;
-            let (turn, snapshot) = match self.admit(reader).await? {
+            self.query(what, REQUIRE_DURABLE_COMMIT, &[]).await?;
+            self.query(what, LOCK_CAPTURE_SHARED, &[&self.name]).await?;
+            let (turn, snapshot) = match self.check_runner(reader).await? {
                 Ok(admitted) => admitted,
-                Err(reason) => return Ok(KeepOutcome::Superseded(reason)),
+                Err(reason) => return Ok(WriteOutcome::Superseded(reason)),
             };
             let mut xids = xids.iter().chain(rows.xids());
             if !xids.all(|xid| snapshot.sees(*xid)) {
-                return Ok(KeepOutcome::Unseen);
+                return Ok(WriteOutcome::Unseen);
             }
             self.enqueue(jobs).await?;
             self.delete_rows(deletion, rows).await?;
@@ -242,7 +242,7 @@ impl Store {
                 self.advance_copy(copied).await?;
             }
             self.put_mark(turn, reader.epoch, mark).await?;
-            Ok(KeepOutcome::Done { turn, snapshot })
+            Ok(WriteOutcome::Done { turn, snapshot })
         })
         .await
     }
@@ -255,20 +255,20 @@ impl Store {
         enqueue_many(&self.client, jobs).await?;
         let bytes = jobs.iter().map(NewJob::bytes).sum();
         let events = jobs.len();
-        self.count(Counted { events, bytes });
+        self.count_events(EventCounts { events, bytes });
         Ok(())
     }
 
     /// The turn of the tables of marks, and the snapshot; or who has taken over.
-    async fn admit(&self, reader: &Reader) -> Result<Result<(i64, Snapshot), &'static str>, Error> {
+    async fn check_runner(&self, reader: &RunnerIdentity) -> Result<Result<(i64, Snapshot), &'static str>, Error> {
         let what = "cannot write marks";
-        let Reader {
+        let RunnerIdentity {
             runner,
             epoch,
             timeline,
         } = reader;
         let values: [&dyn Parameter; 4] = [&self.name, runner, epoch, timeline];
-        let rows = self.ask(what, include_str!("admit.sql"), &values).await?;
+        let rows = self.query(what, include_str!("admit.sql"), &values).await?;
         let Some(row) = rows.first() else {
             return Ok(Err(OTHER_PROCESS));
         };
@@ -276,7 +276,7 @@ impl Store {
             let checks: [Option<bool>; 2] = [row.try_get(0)?, row.try_get(1)?];
             Ok((checks, row.try_get(2)?, row.try_get::<_, String>(3)?))
         };
-        let (checks, turn, snapshot) = read(row).map_err(reading)?;
+        let (checks, turn, snapshot) = read(row).map_err(read_error)?;
         let snapshot = snapshot.parse().map_err(Error::lost)?;
         Ok(match checks {
             [Some(true), Some(true)] => Ok((turn, snapshot)),
@@ -293,15 +293,15 @@ impl Store {
         let events = self.captured.events.load(Ordering::Relaxed);
         let bytes = self.captured.bytes.load(Ordering::Relaxed);
         let values: [&dyn Parameter; 7] = [&done, &commit, &record, &row, &epoch, &events, &bytes];
-        self.ask("cannot write marks", statement, &values)
+        self.query("cannot write marks", statement, &values)
             .await
             .map(drop)
     }
 
     /// Records why the capture is stopped.
-    pub(crate) async fn stop(&self, reason: &str) -> Result<(), Error> {
+    pub(crate) async fn record_stop(&self, reason: &str) -> Result<(), Error> {
         let what = "cannot record that the capture has stopped";
-        self.ask(what, STOP, &[&self.name, &reason]).await.map(drop)
+        self.query(what, RECORD_STOP, &[&self.name, &reason]).await.map(drop)
     }
 
     pub(crate) async fn transaction<T>(
@@ -318,7 +318,7 @@ impl Store {
     }
 
     pub(crate) async fn run(&self, what: &'static str, sql: &str) -> Result<(), Error> {
-        bounded(async {
+        within_query_timeout(async {
             let ran = self.client.batch_execute(sql).await;
             ran.map_err(posthaste::Error::postgres(what))
         })
@@ -331,13 +331,13 @@ impl Store {
         Ok(ran.map_err(posthaste::Error::postgres(what))?)
     }
 
-    pub(crate) async fn ask(
+    pub(crate) async fn query(
         &self,
         what: &'static str,
         sql: &str,
         values: &[&dyn Parameter],
     ) -> Result<Vec<Row>, Error> {
-        bounded(async {
+        within_query_timeout(async {
             let rows = self.client.query_typed(sql, &typed(values)).await;
             rows.map_err(posthaste::Error::postgres(what))
         })
@@ -345,19 +345,19 @@ impl Store {
     }
 }
 
-fn reading(error: tokio_postgres::Error) -> Error {
+fn read_error(error: tokio_postgres::Error) -> Error {
     posthaste::Error::postgres("cannot read the capture")(error).into()
 }
 
 /// Parses the place in a text column.
-fn lsn(row: &Row, column: usize) -> Result<Lsn, tokio_postgres::Error> {
+fn lsn_from_row(row: &Row, column: usize) -> Result<Lsn, tokio_postgres::Error> {
     let text: String = row.try_get(column)?;
     // The server prints only places.
     Ok(text.parse().unwrap_or_default())
 }
 
 /// Fails with the connection if the answer does not come in time.
-async fn bounded<T>(work: impl Future<Output = Result<T, posthaste::Error>>) -> Result<T, Error> {
+async fn within_query_timeout<T>(work: impl Future<Output = Result<T, posthaste::Error>>) -> Result<T, Error> {
     match tokio::time::timeout(QUERY_TIMEOUT, work).await {
         Ok(done) => Ok(done?),
         Err(_) => Err(Error::lost("the database did not answer within 30 s")),

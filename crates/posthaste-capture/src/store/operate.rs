@@ -11,12 +11,12 @@ use crate::mark::Mark;
 use crate::overview::{Gap, Overview};
 use crate::position::Position;
 
-const FORGET: &str = "WITH copies AS (DELETE FROM posthaste.capture_copy WHERE capture = $1::text) \
+const DELETE_CAPTURE: &str = "WITH copies AS (DELETE FROM posthaste.capture_copy WHERE capture = $1::text) \
      DELETE FROM posthaste.capture WHERE name = $1::text";
 
 impl Store {
     /// Records a capture that begins at this place.
-    pub(crate) async fn register(
+    pub(crate) async fn register_capture(
         &self,
         epoch: Uuid,
         (slot, publication): (&str, &str),
@@ -24,7 +24,7 @@ impl Store {
     ) -> Result<(), Error> {
         let what = "cannot install the capture";
         let values: [&dyn Parameter; 4] = [&epoch, &slot, &publication, &self.name];
-        self.ask(what, include_str!("register.sql"), &values)
+        self.query(what, include_str!("register.sql"), &values)
             .await?;
         let mark = Mark {
             done: begins,
@@ -45,10 +45,10 @@ impl Store {
     ) -> Result<(), Error> {
         let what = "cannot restart the capture";
         self.transaction(what, async {
-            self.ask(what, super::LOCK, &[&self.name]).await?;
+            self.query(what, super::LOCK_CAPTURE, &[&self.name]).await?;
             let end = begins.to_string();
             let closed = self
-                .ask(what, include_str!("begun_again.sql"), &[&was, &end])
+                .query(what, include_str!("begun_again.sql"), &[&was, &end])
                 .await?;
             if closed.is_empty() {
                 let from = self
@@ -59,13 +59,13 @@ impl Store {
                 self.put_gap(was, from, Some(begins), reason, tables)
                     .await?;
             }
-            self.register(epoch, (slot, publication), begins).await
+            self.register_capture(epoch, (slot, publication), begins).await
         })
         .await
     }
 
     /// Skips the change at this position, and records it.
-    pub(crate) async fn skip(
+    pub(crate) async fn record_skip(
         &self,
         epoch: Uuid,
         position: Position,
@@ -73,7 +73,7 @@ impl Store {
     ) -> Result<(), Error> {
         let what = "cannot skip the change";
         self.transaction(what, async {
-            self.ask(what, super::LOCK, &[&self.name]).await?;
+            self.query(what, super::LOCK_CAPTURE, &[&self.name]).await?;
             let mark = self.newest_mark(epoch).await?.unwrap_or_default();
             if position <= mark.position {
                 return Err(Error::stopped(format!("{position} was already skipped")));
@@ -98,26 +98,26 @@ impl Store {
     ) -> Result<(), Error> {
         let (begins, ends) = (begins.to_string(), ends.map(|end| end.to_string()));
         let values: [&dyn Parameter; 6] = [&epoch, &begins, &ends, &self.name, &reason, &tables];
-        self.ask("cannot record a gap", include_str!("put_gap.sql"), &values)
+        self.query("cannot record a gap", include_str!("put_gap.sql"), &values)
             .await
             .map(drop)
     }
 
-    pub(crate) async fn forget(&self) -> Result<(), Error> {
+    pub(crate) async fn delete_capture(&self) -> Result<(), Error> {
         let what = "cannot remove the capture";
-        self.ask(what, FORGET, &[&self.name]).await.map(drop)
+        self.query(what, DELETE_CAPTURE, &[&self.name]).await.map(drop)
     }
 }
 
 /// Lists the captures of the database. Does not run the statement if there can be none: a managed
 /// server may refuse to show the length of its log.
-pub(crate) async fn overviews(client: &Client) -> Result<Vec<Overview>, posthaste::Error> {
+pub(crate) async fn list_captures(client: &Client) -> Result<Vec<Overview>, posthaste::Error> {
     let captures = "SELECT EXISTS (SELECT FROM posthaste.capture)";
-    let is_any: Vec<bool> = all(client, captures, &[], |row| row.try_get(0)).await?;
+    let is_any: Vec<bool> = query_all(client, captures, &[], |row| row.try_get(0)).await?;
     if is_any != [true] {
         return Ok(Vec::new());
     }
-    all(client, include_str!("captures.sql"), &[], |row| {
+    query_all(client, include_str!("captures.sql"), &[], |row| {
         Ok(Overview {
             name: row.try_get(0)?,
             slot: row.try_get(1)?,
@@ -149,11 +149,11 @@ pub(crate) async fn overviews(client: &Client) -> Result<Vec<Overview>, posthast
 }
 
 /// Lists gaps of one capture or of all.
-pub(crate) async fn gaps(
+pub(crate) async fn list_gaps(
     client: &Client,
     name: Option<&str>,
 ) -> Result<Vec<Gap>, posthaste::Error> {
-    all(client, include_str!("gaps.sql"), &[&name], |row| {
+    query_all(client, include_str!("gaps.sql"), &[&name], |row| {
         Ok(Gap {
             id: row.try_get(0)?,
             seen_at: row.try_get(1)?,
@@ -170,7 +170,7 @@ pub(crate) async fn gaps(
 }
 
 /// Accepts a gap. Returns whether one with this id was not accepted yet.
-pub(crate) async fn accept(client: &Client, id: i64) -> Result<bool, posthaste::Error> {
+pub(crate) async fn accept_gap(client: &Client, id: i64) -> Result<bool, posthaste::Error> {
     let rows = client
         .query_typed(include_str!("accept.sql"), &typed(&[&id]))
         .await;
@@ -194,7 +194,7 @@ pub(crate) async fn set_paused(
     changed.map_err(posthaste::Error::postgres(what))
 }
 
-async fn all<T>(
+async fn query_all<T>(
     client: &Client,
     sql: &str,
     values: &[&dyn Parameter],

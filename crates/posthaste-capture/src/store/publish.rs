@@ -8,10 +8,10 @@ use serde_json::json;
 use tokio::time::sleep;
 use tokio_postgres::Row;
 
-use super::{Store, reading};
+use super::{Store, read_error};
 use crate::error::Error;
 use crate::lsn::Lsn;
-use crate::requirements::{Server, Table};
+use crate::requirements::{ServerSettings, CandidateTable};
 use crate::source::{Source, TableName};
 
 /// A slot that stays active for longer is in use.
@@ -34,14 +34,14 @@ pub(crate) struct PublicationState {
 }
 
 impl Store {
-    pub(crate) async fn server(&self) -> Result<Server, Error> {
+    pub(crate) async fn server_settings(&self) -> Result<ServerSettings, Error> {
         let what = "cannot read the settings of the server";
         let rows = self
-            .ask(what, include_str!("requirements.sql"), &[])
+            .query(what, include_str!("requirements.sql"), &[])
             .await?;
         let row = rows.first().ok_or_else(|| Error::lost(what))?;
         let read = |row: &Row| -> Result<_, tokio_postgres::Error> {
-            Ok(Server {
+            Ok(ServerSettings {
                 wal_level: row.try_get(0)?,
                 version: row.try_get(1)?,
                 may_replicate: row.try_get::<_, Option<bool>>(2)?.unwrap_or(false),
@@ -49,20 +49,20 @@ impl Store {
                 senders: row.try_get(4)?,
             })
         };
-        read(row).map_err(reading)
+        read(row).map_err(read_error)
     }
 
-    pub(crate) async fn tables(&self, source: &Source) -> Result<Vec<Table>, Error> {
-        let (schemas, names) = split(&source.tables());
+    pub(crate) async fn candidate_tables(&self, source: &Source) -> Result<Vec<CandidateTable>, Error> {
+        let (schemas, names) = schemas_and_names(&source.tables());
         let rows = self
-            .ask(
+            .query(
                 "cannot read the tables",
                 include_str!("tables.sql"),
                 &[&schemas, &names],
             )
             .await?;
         let read = |row: &Row| -> Result<_, tokio_postgres::Error> {
-            Ok(Table {
+            Ok(CandidateTable {
                 name: row.try_get(0)?,
                 is_there: row.try_get(1)?,
                 kind: row.try_get(2)?,
@@ -72,16 +72,16 @@ impl Store {
             })
         };
         let tables: Result<_, tokio_postgres::Error> = rows.iter().map(read).collect();
-        tables.map_err(reading)
+        tables.map_err(read_error)
     }
 
-    pub(crate) async fn published(
+    pub(crate) async fn publication_state(
         &self,
         publication: &str,
     ) -> Result<Option<PublicationState>, Error> {
         let what = "cannot read the publication";
         let rows = self
-            .ask(what, include_str!("published.sql"), &[&publication])
+            .query(what, include_str!("published.sql"), &[&publication])
             .await?;
         let read = |row: &Row| -> Result<_, tokio_postgres::Error> {
             Ok(PublicationState {
@@ -89,7 +89,7 @@ impl Store {
                 tables: row.try_get(1)?,
             })
         };
-        rows.first().map(read).transpose().map_err(reading)
+        rows.first().map(read).transpose().map_err(read_error)
     }
 
     /// The statement that creates the publication.
@@ -99,17 +99,17 @@ impl Store {
         source: &Source,
         version: i32,
     ) -> Result<String, Error> {
-        let tables = publication_tables(source).to_string();
-        let operations = source.operations();
+        let tables = publication_tables_json(source).to_string();
+        let operations = source.published_operations();
         // Without generated columns every UPDATE of a table with a full identity would fail.
         let with_generated = version >= 180_000 && matches!(source, Source::Tables(_));
         let values: [&dyn Parameter; 4] = [&publication, &tables, &operations, &with_generated];
         let what = "cannot describe the publication";
         let rows = self
-            .ask(what, include_str!("publication.sql"), &values)
+            .query(what, include_str!("publication.sql"), &values)
             .await?;
         let row = rows.first().ok_or_else(|| Error::lost(what))?;
-        row.try_get(0).map_err(reading)
+        row.try_get(0).map_err(read_error)
     }
 
     /// The statement that creates the slot.
@@ -120,23 +120,23 @@ impl Store {
     ) -> Result<String, Error> {
         let what = "cannot describe the slot";
         let values: [&dyn Parameter; 2] = [&slot, &is_failover];
-        let rows = self.ask(what, SLOT_STATEMENT, &values).await?;
+        let rows = self.query(what, SLOT_STATEMENT, &values).await?;
         let row = rows.first().ok_or_else(|| Error::lost(what))?;
-        row.try_get(0).map_err(reading)
+        row.try_get(0).map_err(read_error)
     }
 
     /// Creates the publication, unless it would make statements of applications fail.
-    pub(crate) async fn publish(&self, statement: &str, source: &Source) -> Result<(), Error> {
+    pub(crate) async fn create_publication(&self, statement: &str, source: &Source) -> Result<(), Error> {
         let what = "cannot create the publication";
         self.transaction(what, async {
             self.run(what, statement).await?;
             if !matches!(source, Source::Tables(_)) {
                 return Ok(());
             }
-            let (schemas, names) = split(&source.tables());
+            let (schemas, names) = schemas_and_names(&source.tables());
             let probes = include_str!("probes.sql");
-            for row in self.ask(what, probes, &[&schemas, &names]).await? {
-                let probe: String = row.try_get(0).map_err(reading)?;
+            for row in self.query(what, probes, &[&schemas, &names]).await? {
+                let probe: String = row.try_get(0).map_err(read_error)?;
                 self.run("statements of others would fail", &probe).await?;
             }
             Ok(())
@@ -149,7 +149,7 @@ impl Store {
         let what = "cannot create the slot";
         let statement = self.slot_statement(slot, is_failover).await?;
         self.run_unbounded(what, &statement).await?;
-        let made = self.slot(slot).await?;
+        let made = self.find_slot(slot).await?;
         made.map(|made| made.confirmed)
             .ok_or_else(|| Error::lost(what))
     }
@@ -158,7 +158,7 @@ impl Store {
     pub(crate) async fn drop_slot(&self, slot: &str) -> Result<(), Error> {
         let end = Instant::now() + RELEASE_TIMEOUT;
         loop {
-            let dropped = self.ask("cannot drop the slot", DROP_SLOT, &[&slot]).await;
+            let dropped = self.query("cannot drop the slot", DROP_SLOT, &[&slot]).await;
             match dropped {
                 Err(error) if error.code() == Some("55006") && Instant::now() < end => {
                     sleep(Duration::from_millis(100)).await;
@@ -171,11 +171,11 @@ impl Store {
     /// Creates a temporary copy of the slot.
     pub(crate) async fn copy_slot(&self, slot: &str, copy: &str) -> Result<(), Error> {
         let what = "cannot copy the slot";
-        self.ask(what, COPY_SLOT, &[&slot, &copy]).await.map(drop)
+        self.query(what, COPY_SLOT, &[&slot, &copy]).await.map(drop)
     }
 
     /// Peeks at the next changes of a slot, with the places of their records.
-    pub(crate) async fn peek(
+    pub(crate) async fn peek_changes(
         &self,
         slot: &str,
         publication: &str,
@@ -193,29 +193,29 @@ impl Store {
         let options: Vec<String> = options.into_iter().map(ToOwned::to_owned).collect();
         let count = i32::try_from(count).unwrap_or(i32::MAX);
         let rows = self
-            .ask(
+            .query(
                 "cannot read the next changes",
                 include_str!("peek.sql"),
                 &[&slot, &count, &options],
             )
             .await?;
         let read = |row: &Row| -> Result<_, tokio_postgres::Error> {
-            Ok((super::lsn(row, 0)?, row.try_get::<_, Vec<u8>>(1)?.into()))
+            Ok((super::lsn_from_row(row, 0)?, row.try_get::<_, Vec<u8>>(1)?.into()))
         };
         let changes: Result<_, tokio_postgres::Error> = rows.iter().map(read).collect();
-        changes.map_err(reading)
+        changes.map_err(read_error)
     }
 
     pub(crate) async fn drop_publication(&self, publication: &str) -> Result<(), Error> {
         let what = "cannot drop the publication";
-        let rows = self.ask(what, DROP_PUBLICATION, &[&publication]).await?;
+        let rows = self.query(what, DROP_PUBLICATION, &[&publication]).await?;
         let row = rows.first().ok_or_else(|| Error::lost(what))?;
-        let statement: String = row.try_get(0).map_err(reading)?;
+        let statement: String = row.try_get(0).map_err(read_error)?;
         self.run(what, &statement).await
     }
 }
 
-fn split(tables: &[&TableName]) -> (Vec<String>, Vec<String>) {
+fn schemas_and_names(tables: &[&TableName]) -> (Vec<String>, Vec<String>) {
     let tables = tables.iter();
     tables
         .map(|table| (table.schema.clone(), table.name.clone()))
@@ -223,7 +223,7 @@ fn split(tables: &[&TableName]) -> (Vec<String>, Vec<String>) {
 }
 
 /// The tables of the publication's statement, as JSON.
-fn publication_tables(source: &Source) -> serde_json::Value {
+fn publication_tables_json(source: &Source) -> serde_json::Value {
     let one = |table: &TableName, columns: &[String], filter: Option<&String>| {
         json!({
             "schema": table.schema, "name": table.name, "columns": columns, "filter": filter,

@@ -2,12 +2,12 @@
 
 use tokio_postgres::Row;
 
-use super::{LOCAL, Store, reading};
+use super::{COMMIT_LOCALLY, Store, read_error};
 use crate::error::Error;
 
 /// Marks of running captures wait for this lock too.
-const SHORT_LOCK: &str = "SET LOCAL lock_timeout = '500ms'";
-const KEEP_MARKS: [&str; 2] = [
+const SHORT_LOCK_TIMEOUT: &str = "SET LOCAL lock_timeout = '500ms'";
+const COPY_NEWEST_MARKS: [&str; 2] = [
     include_str!("keep_marks_0.sql"),
     include_str!("keep_marks_1.sql"),
 ];
@@ -17,15 +17,15 @@ const EMPTY_MARKS: [&str; 2] = [
 ];
 const LOCK_ALL_MARKS: &str = "LOCK TABLE posthaste.capture_mark_0, posthaste.capture_mark_1 \
      IN ACCESS EXCLUSIVE MODE";
-const TURN: &str = include_str!("turn.sql");
+const READ_TURN: &str = include_str!("turn.sql");
 const SET_TURN: &str = "SELECT setval('posthaste.capture_turn'::regclass, $1::bigint)";
 
 impl Store {
     /// The turn, whose parity selects the table of marks, and whether that table is long.
     async fn turn_and_length(&self) -> Result<(i64, bool), Error> {
-        let rows = self.ask("cannot read marks", TURN, &[]).await?;
+        let rows = self.query("cannot read marks", READ_TURN, &[]).await?;
         let read = |row: &Row| Ok((row.try_get(0)?, row.try_get(1)?));
-        rows.first().map_or(Ok((0, false)), read).map_err(reading)
+        rows.first().map_or(Ok((0, false)), read).map_err(read_error)
     }
 
     pub(crate) async fn turn(&self) -> Result<i64, Error> {
@@ -41,18 +41,18 @@ impl Store {
         }
         let what = "cannot switch to the other marks";
         let turned = self.transaction(what, async {
-            self.run(what, LOCAL).await?;
-            self.run(what, SHORT_LOCK).await?;
-            self.ask(what, LOCK_ALL_MARKS, &[]).await?;
+            self.run(what, COMMIT_LOCALLY).await?;
+            self.run(what, SHORT_LOCK_TIMEOUT).await?;
+            self.query(what, LOCK_ALL_MARKS, &[]).await?;
             if self.turn().await? != turn {
                 return Ok(());
             }
             // The newest marks are in the current table before the other one is emptied.
             let (from, to) = (usize::from(turn % 2 != 0), usize::from(turn % 2 == 0));
-            self.ask(what, KEEP_MARKS[from], &[]).await?;
-            self.ask(what, EMPTY_MARKS[to], &[]).await?;
+            self.query(what, COPY_NEWEST_MARKS[from], &[]).await?;
+            self.query(what, EMPTY_MARKS[to], &[]).await?;
             let next = turn + 1;
-            self.ask(what, SET_TURN, &[&next]).await.map(drop)
+            self.query(what, SET_TURN, &[&next]).await.map(drop)
         });
         // A long reader of the marks delays this until the next time.
         match turned.await {

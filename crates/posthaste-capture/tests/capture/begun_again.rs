@@ -1,6 +1,6 @@
 //! Slots at unexpected positions, and changes that cannot be captured.
 
-use posthaste_capture::{Position, gaps};
+use posthaste_capture::{Position, list_gaps};
 use posthaste_testkit::PgVersion;
 
 use super::world::{OUTBOX, World, outbox};
@@ -49,14 +49,14 @@ async fn misplaced_slots_are_gaps_until_the_capture_begins_again() {
                 let text = stopped(&world).await;
                 assert!(text.contains(reason), "{text}");
             }
-            let found = gaps(&world.client, Some("all")).await.unwrap();
+            let found = list_gaps(&world.client, Some("all")).await.unwrap();
             assert_eq!(found.len(), number + 1, "one for each time");
             assert_eq!(
                 (&found[0].ends, &*found[0].tables),
                 (&None, &["public.outbox".to_owned()][..])
             );
             capture.begin(&world.database()).await.unwrap();
-            let found = gaps(&world.client, None).await.unwrap();
+            let found = list_gaps(&world.client, None).await.unwrap();
             assert_eq!(found.len(), number + 1);
             assert!(found[0].ends.is_some());
         }
@@ -65,14 +65,14 @@ async fn misplaced_slots_are_gaps_until_the_capture_begins_again() {
             .await;
         world.catch_up(&capture).await.unwrap();
         assert_eq!(world.bodies().await, ["0", "1", "2", "last"]);
-        let first = gaps(&world.client, None).await.unwrap()[0].id;
+        let first = list_gaps(&world.client, None).await.unwrap()[0].id;
         assert!(
-            posthaste_capture::accept(&world.client, first)
+            posthaste_capture::accept_gap(&world.client, first)
                 .await
                 .unwrap()
         );
         assert!(
-            !posthaste_capture::accept(&world.client, first)
+            !posthaste_capture::accept_gap(&world.client, first)
                 .await
                 .unwrap()
         );
@@ -126,7 +126,7 @@ async fn unreadable_changes_stop_the_capture_until_they_are_skipped() {
     capture.skip(&world.database(), position).await.unwrap();
     world.catch_up(&capture).await.unwrap();
     assert_eq!(world.bodies().await, ["a", "b", "c"]);
-    let found = gaps(&world.client, None).await.unwrap();
+    let found = list_gaps(&world.client, None).await.unwrap();
     assert!(found[0].reason.contains("skipped"), "{found:?}");
 }
 

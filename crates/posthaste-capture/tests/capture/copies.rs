@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use posthaste_capture::{Capture, Copying, Source, TableName, Until, cancel_copy, copies};
+use posthaste_capture::{Capture, CopyOverview, Source, TableName, Until, cancel_copy, list_copies};
 use posthaste_testkit::{PgVersion, TestDb, eventually, ran};
 
 use super::world::{Job, SOON, World, table, tables};
@@ -32,11 +32,11 @@ impl World {
         assert!(begun.unwrap(), "one goes on already");
     }
 
-    async fn newest_copy(&self) -> Copying {
-        copies(&self.client, None).await.unwrap().remove(0)
+    async fn newest_copy(&self) -> CopyOverview {
+        list_copies(&self.client, None).await.unwrap().remove(0)
     }
 
-    async fn until_copied(&self) -> Copying {
+    async fn until_copied(&self) -> CopyOverview {
         let has_ended = async || Ok(self.newest_copy().await.ended_at.is_some());
         eventually(SOON, "the copy ends", has_ended).await.unwrap();
         self.newest_copy().await
@@ -325,7 +325,7 @@ async fn rejects_invalid_copies() {
         let error = refused.unwrap_err().to_string();
         assert!(error.contains(said), "{name}: {error}");
     }
-    assert!(copies(&world.client, None).await.unwrap().is_empty());
+    assert!(list_copies(&world.client, None).await.unwrap().is_empty());
 }
 
 #[tokio::test]

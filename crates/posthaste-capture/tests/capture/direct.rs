@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use posthaste::WorkerHandle;
-use posthaste_capture::{Capture, Direct, Running, State, Until, overviews, pause, resume};
+use posthaste_capture::{Capture, Direct, Running, State, Until, list_captures, pause, resume};
 use posthaste_relay::Route;
 use posthaste_testkit::receivers::Redis;
 use posthaste_testkit::{PgVersion, eventually};
@@ -68,12 +68,12 @@ impl Sent {
 
     /// Returns the number of events in the newest mark.
     async fn events(&self) -> i64 {
-        let all = overviews(&self.world.client).await.unwrap();
+        let all = list_captures(&self.world.client).await.unwrap();
         all.first().unwrap().events
     }
 
     pub(super) async fn state(&self) -> &'static str {
-        let all = overviews(&self.world.client).await.unwrap();
+        let all = list_captures(&self.world.client).await.unwrap();
         all.first().unwrap().state()
     }
 

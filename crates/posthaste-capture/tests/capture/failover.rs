@@ -1,7 +1,7 @@
 //! A leader that fails, and a follower that is promoted.
 
 use posthaste::Database;
-use posthaste_capture::{Capture, Error, Options, Running, State, Until, gaps};
+use posthaste_capture::{Capture, Error, Options, Running, State, Until, list_gaps};
 use posthaste_testkit::{PgServer, PgVersion, connect, eventually};
 use serde_json::json;
 use tokio::task::JoinHandle;
@@ -169,7 +169,7 @@ async fn captures_continue_after_a_failover_without_loss_or_repeats() {
         "each once, in the order of the commits"
     );
     assert_eq!(running.status().state, State::Running);
-    assert!(gaps(&pair.there, None).await.unwrap().is_empty());
+    assert!(list_gaps(&pair.there, None).await.unwrap().is_empty());
     // Positions after the failover sort after earlier ones.
     let timeline = "SELECT max(left(kwargs -> 'posthaste.outbox' -> 'headers' ->> 'position', 8)) \
                     FROM posthaste.job WHERE queue = 'captured'";
@@ -201,7 +201,7 @@ async fn direct_sending_continues_after_a_failover_without_loss() {
     eventually(SOON, "all has arrived", is_there).await.unwrap();
     assert_eq!(arrived(), rows, "in the order of the commits");
     assert!(!running.status().state.eq(&State::Ended));
-    assert!(gaps(&pair.there, None).await.unwrap().is_empty());
+    assert!(list_gaps(&pair.there, None).await.unwrap().is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -226,7 +226,7 @@ async fn failovers_without_the_slot_are_gaps_until_the_capture_begins_again() {
             text.contains("missing") && text.contains("capture begin"),
             "{text}"
         );
-        let found = gaps(&pair.there, Some("all")).await.unwrap();
+        let found = list_gaps(&pair.there, Some("all")).await.unwrap();
         assert_eq!(found[0].tables, ["public.outbox"]);
         capture.begin(&pair.database()).await.unwrap();
         let later = "INSERT INTO outbox (payload) VALUES ('2')";

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use posthaste_capture::{State, gaps};
+use posthaste_capture::{State, list_gaps};
 use posthaste_testkit::{PgVersion, eventually};
 
 use super::world::{OUTBOX, SOON, World, outbox};
@@ -179,7 +179,7 @@ async fn standby_processes_report_no_gap_while_marks_are_written() {
     let ended = all.iter().map(posthaste_capture::Running::status);
     let ended: Vec<_> = ended.filter(|one| one.state == State::Ended).collect();
     assert!(ended.is_empty(), "{ended:?}");
-    assert!(gaps(&world.client, None).await.unwrap().is_empty());
+    assert!(list_gaps(&world.client, None).await.unwrap().is_empty());
 }
 
 /// A commit that waits for a standby is in the log, but not yet visible to other sessions.

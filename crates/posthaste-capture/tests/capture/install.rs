@@ -1,7 +1,7 @@
 //! Captures that are refused because other sessions' statements would fail, and the effects of an
 //! installation.
 
-use posthaste_capture::{Capture, Source, overviews};
+use posthaste_capture::{Capture, Source, list_captures};
 use posthaste_testkit::PgVersion;
 
 use super::world::{OUTBOX, World, capture, outbox, table, tables};
@@ -106,7 +106,7 @@ async fn installing_creates_missing_parts_and_removing_leaves_none() {
     let database = world.database();
     assert!(!capture.install(&database).await.unwrap().was_there);
     assert!(capture.install(&database).await.unwrap().was_there);
-    let seen = overviews(&world.client).await.unwrap();
+    let seen = list_captures(&world.client).await.unwrap();
     assert_eq!((&*seen[0].name, seen[0].is_missing), ("all", false));
     // The next installation completes one that stopped between its slot and its mark.
     world.sql("DELETE FROM posthaste.capture").await;
@@ -165,7 +165,7 @@ async fn printed_statements_suffice_for_an_installation() {
 }
 
 #[tokio::test]
-async fn never_publishes_tables_of_posthaste() {
+async fn install_refuses_an_existing_publication_for_all_tables() {
     let world = World::new(PgVersion::V18, &[]).await;
     world.sql(OUTBOX).await;
     world

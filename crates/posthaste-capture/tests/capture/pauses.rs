@@ -1,6 +1,6 @@
 //! Captures that an operator paused, and the reported lag.
 
-use posthaste_capture::{State, overviews, pause, resume};
+use posthaste_capture::{State, list_captures, pause, resume};
 use posthaste_testkit::{PgVersion, eventually};
 
 use super::world::{OUTBOX, SOON, World, outbox};
@@ -27,7 +27,7 @@ async fn paused_captures_capture_nothing_until_they_are_resumed() {
         let once = world.catch_up(&capture).await.unwrap_err();
         assert!(once.is_paused(), "{once}");
         assert_eq!(world.bodies().await, ["one"]);
-        let seen = overviews(&world.client).await.unwrap().remove(0);
+        let seen = list_captures(&world.client).await.unwrap().remove(0);
         assert_eq!((seen.state(), seen.is_active), ("paused", false));
         assert_eq!(resume(&world.client, "all").await.unwrap(), Some(true));
         world.until_captured(2).await;
@@ -50,7 +50,7 @@ async fn status_counts_events_and_measures_lag_from_the_log() {
         .sql("INSERT INTO outbox (payload) VALUES ('three')")
         .await;
     world.catch_up(&capture).await.unwrap();
-    let seen = overviews(&world.client).await.unwrap().remove(0);
+    let seen = list_captures(&world.client).await.unwrap().remove(0);
     assert_eq!(seen.events, 3);
     assert!(seen.bytes > 300, "{}", seen.bytes);
     // No process runs it: everything committed up to an hour ago is captured, and nothing is known
@@ -61,7 +61,7 @@ async fn status_counts_events_and_measures_lag_from_the_log() {
               SELECT pg_logical_emit_message(true, 'a', repeat('x', 1000))",
         )
         .await;
-    let seen = overviews(&world.client).await.unwrap().remove(0);
+    let seen = list_captures(&world.client).await.unwrap().remove(0);
     let lag = seen.lag_seconds.unwrap();
     assert!((3_600.0..4_000.0).contains(&lag), "{lag}");
     let running = world.start(&capture);
@@ -69,7 +69,7 @@ async fn status_counts_events_and_measures_lag_from_the_log() {
         .sql("INSERT INTO outbox (payload) VALUES ('four')")
         .await;
     world.until_captured(4).await;
-    let seen = overviews(&world.client).await.unwrap().remove(0);
+    let seen = list_captures(&world.client).await.unwrap().remove(0);
     assert_eq!(running.status().state, State::Running);
     assert_eq!((seen.events, seen.lag_seconds), (4, Some(0.0)));
 }

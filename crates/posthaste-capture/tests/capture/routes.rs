@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use posthaste::Outcome;
-use posthaste_capture::{Capture, Running, State, TableName, copies, overviews};
+use posthaste_capture::{Capture, Running, State, TableName, list_copies, list_captures};
 use posthaste_testkit::eventually;
 use serde_json::{Value, json};
 
@@ -61,7 +61,7 @@ async fn the_server_keeps_its_log_once_spill_most_is_reached() {
     until(&running, State::Full).await;
     let spilled = sent.jobs().await;
     sent.until_shown("full").await;
-    let since = overviews(&sent.world.client).await.unwrap()[0].indirect_since;
+    let since = list_captures(&sent.world.client).await.unwrap()[0].indirect_since;
     assert!(since.is_some());
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!(sent.jobs().await, spilled);
@@ -71,7 +71,7 @@ async fn the_server_keeps_its_log_once_spill_most_is_reached() {
     until(&running, State::Direct).await;
     sent.require_all().await;
     sent.until_shown("direct").await;
-    let since = overviews(&sent.world.client).await.unwrap()[0].indirect_since;
+    let since = list_captures(&sent.world.client).await.unwrap()[0].indirect_since;
     assert_eq!(since, None);
 }
 
@@ -98,7 +98,7 @@ async fn copy(world: &World, capture: &Capture) {
 }
 
 async fn until_copied(world: &World) -> i64 {
-    let newest = async || copies(&world.client, None).await.unwrap().remove(0);
+    let newest = async || list_copies(&world.client, None).await.unwrap().remove(0);
     let has_ended = async || Ok(newest().await.ended_at.is_some());
     eventually(SOON, "the copy ends", has_ended).await.unwrap();
     newest().await.rows

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use posthaste_capture::{Capture, Until, gaps};
+use posthaste_capture::{Capture, Until, list_gaps};
 use posthaste_testkit::{PgServer, PgVersion, connect, eventually};
 use serde_json::json;
 use tokio_postgres::Client;
@@ -137,6 +137,6 @@ async fn places_of_an_abandoned_timeline_are_not_marked_on_the_promoted_server()
         let payload: String = row.get(0);
         assert!(arrived.contains(&payload), "{payload} is missing");
     }
-    assert!(gaps(&pair.there, None).await.unwrap().is_empty());
+    assert!(list_gaps(&pair.there, None).await.unwrap().is_empty());
     drop(running);
 }

@@ -72,8 +72,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "a keepalive is confirmed while a batch is in hand",
         file: "batch.rs",
         edits: &[(
-            "        if self.events.is_empty() {\n            self.commit(end);",
-            "        if self.events.is_empty() || BUG {\n            self.commit(end);",
+            "        if self.events.is_empty() {\n            self.end_transaction(end);",
+            "        if self.events.is_empty() || BUG {\n            self.end_transaction(end);",
         )],
         test: "batch::tests::keepalives_confirm_nothing_while_events_are_pending",
     },
@@ -113,9 +113,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "a chunk ignores that its table was truncated",
         file: "copying.rs",
         edits: &[(
-            "                Touched::All => is_left.fill(false),",
-            "                Touched::All if BUG => {}\n                \
-             Touched::All => is_left.fill(false),",
+            "                TouchedRows::All => is_left.fill(false),",
+            "                TouchedRows::All if BUG => {}\n                \
+             TouchedRows::All => is_left.fill(false),",
         )],
         test: "copying::tests::unseen_changes_remove_their_rows_from_the_chunk",
     },
@@ -153,9 +153,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "what is marked is skipped by the place of its record alone",
         file: "assemble.rs",
         edits: &[(
-            "        if position <= self.marked {\n            return Ok(Step::default());",
+            "        if position <= self.marked {\n            return Ok(MessageEffect::default());",
             "        let is_skipped = BUG && position.record <= self.marked.record;\n        \
-             if position <= self.marked || is_skipped {\n            return Ok(Step::default());",
+             if position <= self.marked || is_skipped {\n            return Ok(MessageEffect::default());",
         )],
         test: "assemble::tests::unmarked_events_are_repeated_and_marked_ones_are_not",
     },

@@ -7,7 +7,7 @@ use super::{Session, StoreError};
 
 pub(crate) async fn read_gaps(pool: &Pool) -> Result<Vec<Gap>, StoreError> {
     let session = Session::begin_read(pool).await?;
-    let gaps = posthaste_capture::gaps(session.client()?, None).await?;
+    let gaps = posthaste_capture::list_gaps(session.client()?, None).await?;
     session.commit().await?;
     Ok(gaps)
 }
@@ -15,7 +15,7 @@ pub(crate) async fn read_gaps(pool: &Pool) -> Result<Vec<Gap>, StoreError> {
 /// Marks a gap as accepted, and returns how many gaps that changed.
 pub(crate) async fn accept_gap(pool: &Pool, id: i64) -> Result<usize, StoreError> {
     let session = Session::begin_action(pool).await?;
-    let accepted = posthaste_capture::accept(session.client()?, id).await?;
+    let accepted = posthaste_capture::accept_gap(session.client()?, id).await?;
     session.commit().await?;
     Ok(usize::from(accepted))
 }

@@ -86,7 +86,7 @@ async fn read_snapshot(client: &Client) -> Result<Snapshot, Error> {
         queues: query_all(client, include_str!("queues.sql"), queue_settings_from_row).await?,
         workers: query_all(client, include_str!("workers.sql"), worker_from_row).await?,
         relays: posthaste_relay::relays(client).await?,
-        captures: posthaste_capture::overviews(client).await?,
+        captures: posthaste_capture::list_captures(client).await?,
         syncs: query_all(client, include_str!("syncs.sql"), synced_table_from_row).await?,
         holders: posthaste::__private::holders(client).await?,
         ended: query_all(

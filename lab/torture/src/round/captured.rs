@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::Context;
-use posthaste_capture::gaps;
+use posthaste_capture::list_gaps;
 use posthaste_testkit::receivers::{Receiver, Redis};
 use posthaste_testkit::{Child, PgServer, Proxy, connect, eventually, is_alive};
 use serde_json::Value;
@@ -236,7 +236,7 @@ impl Captures {
                 gaps: Vec::new(),
             });
         }
-        for gap in gaps(client, None).await? {
+        for gap in list_gaps(client, None).await? {
             for capture in captures.iter_mut().filter(|one| one.name == gap.capture) {
                 let ends = gap.ends.as_deref().map(lsn).transpose()?;
                 capture.gaps.push((lsn(&gap.begins)?, ends));

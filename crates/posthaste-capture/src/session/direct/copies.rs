@@ -4,15 +4,15 @@
 use std::mem::take;
 use std::time::Instant;
 
-use super::Run;
+use super::DirectRun;
 use crate::copier::Chunk;
-use crate::copying::{TableCopy, Touched};
+use crate::copying::{RequestedCopy, TouchedRows};
 use crate::error::Error;
 use crate::mark::Mark;
 use crate::position::Position;
 use crate::session::keep_alive_while;
 use crate::snapshot::Snapshot;
-use crate::store::copy::Copied;
+use crate::store::copy::CopyProgress;
 
 /// A chunk that is being delivered.
 pub(super) struct HandedChunk {
@@ -25,14 +25,14 @@ pub(super) struct HandedChunk {
 
 impl HandedChunk {
     /// Whether this mark counts all of it.
-    fn is_counted(&self, mark: Mark) -> bool {
+    fn is_counted_by(&self, mark: Mark) -> bool {
         mark.position >= self.last || mark.done > self.last.commit
     }
 }
 
-impl Run<'_, '_> {
+impl DirectRun<'_, '_> {
     /// Continues with the requested copy.
-    pub(super) async fn switch_copy(&mut self, wanted: Option<TableCopy>) -> Result<(), Error> {
+    pub(super) async fn switch_copy(&mut self, wanted: Option<RequestedCopy>) -> Result<(), Error> {
         if self.chunk.is_some() {
             return Ok(());
         }
@@ -42,16 +42,16 @@ impl Run<'_, '_> {
         let was_busy = copier.is_busy();
         let switch_to = copier.switch_to(wanted, store, source, publication);
         keep_alive_while(&mut session.feed, switch_to).await?;
-        self.assembler.watch(session.copier.table());
+        self.assembler.watch_table(session.copier.watched_table());
         if !was_busy {
-            session.copier.require(&self.recent);
+            session.copier.require_visible(&self.recent);
         }
         Ok(())
     }
 
     /// Begins the next chunk, if a copy is requested and no chunk is pending.
-    pub(super) async fn copy_on(&mut self) -> Result<(), Error> {
-        let is_between = self.assembler.transaction().is_none() && self.chunk.is_none();
+    pub(super) async fn begin_next_chunk(&mut self) -> Result<(), Error> {
+        let is_between = self.assembler.open_transaction().is_none() && self.chunk.is_none();
         let has_store = self.marking.is_none() && !self.is_store_lost;
         if !is_between || !has_store || !self.session.copier.is_busy() {
             return Ok(());
@@ -59,17 +59,17 @@ impl Run<'_, '_> {
         let session = &mut *self.session;
         let copier = &mut session.copier;
         let begin = async {
-            copier.begin().await;
+            copier.begin_chunk().await;
             Ok(())
         };
         keep_alive_while(&mut session.feed, begin).await?;
-        self.assembler.watch(session.copier.table());
+        self.assembler.watch_table(session.copier.watched_table());
         Ok(())
     }
 
     /// Remembers a transaction that may not be visible to others yet.
     pub(super) fn note_transaction(&mut self) {
-        if let Some(open) = self.assembler.transaction()
+        if let Some(open) = self.assembler.open_transaction()
             && self.recent.last() != Some(&open.xid)
         {
             self.recent.push(open.xid);
@@ -77,47 +77,47 @@ impl Run<'_, '_> {
     }
 
     /// Forgets transactions that this snapshot sees: later snapshots see them too.
-    pub(super) fn forget_seen(&mut self, snapshot: &Snapshot) {
+    pub(super) fn forget_visible(&mut self, snapshot: &Snapshot) {
         self.recent.retain(|xid| !snapshot.sees(*xid));
     }
 
-    pub(super) async fn take_copied(
+    pub(super) async fn apply_to_copy(
         &mut self,
-        touched: Vec<Touched>,
+        touched: Vec<TouchedRows>,
         mark: Option<(String, Position)>,
     ) -> Result<(), Error> {
         self.reply_requested_since = None;
-        let xid = self.assembler.transaction().map_or(0, |open| open.xid);
+        let xid = self.assembler.open_transaction().map_or(0, |open| open.xid);
         for touched in touched {
-            self.session.copier.note(xid, touched);
+            self.session.copier.note_change(xid, touched);
         }
         match mark {
-            Some((mark, position)) if self.session.copier.awaits(&mark) => {
-                self.read_chunk(xid, position).await
+            Some((mark, position)) if self.session.copier.awaits_mark(&mark) => {
+                self.add_chunk_rows(xid, position).await
             }
             _ => Ok(()),
         }
     }
 
     /// Adds the rows of a chunk at the place of its mark.
-    async fn read_chunk(&mut self, xid: u32, position: Position) -> Result<(), Error> {
+    async fn add_chunk_rows(&mut self, xid: u32, position: Position) -> Result<(), Error> {
         let session = &mut *self.session;
         let copier = &mut session.copier;
-        let taken = keep_alive_while(&mut session.feed, async { Ok(copier.take().await) }).await?;
-        let (Some(mut chunk), Some(table)) = (taken, session.copier.table()) else {
+        let taken = keep_alive_while(&mut session.feed, async { Ok(copier.take_chunk().await) }).await?;
+        let (Some(mut chunk), Some(table)) = (taken, session.copier.watched_table()) else {
             return Ok(());
         };
         let rows = take(&mut chunk.rows);
-        let events = self.assembler.read(&table.relation, rows, position);
+        let events = self.assembler.events_of_rows(&table.relation, rows, position);
         let events = events.and_then(|events| {
-            let mut checked = events.iter().map(crate::event::Event::require_job);
+            let mut checked = events.iter().map(crate::event::Event::check_fits_job);
             let checked = checked.try_for_each(|one| one.map_err(|error| error.to_string()));
             checked.map(|()| events)
         });
         let events = match events {
             Ok(events) => events,
             Err(problem) => {
-                self.session.copier.refuse(&problem);
+                self.session.copier.refuse_copy(&problem);
                 return Ok(());
             }
         };
@@ -136,20 +136,20 @@ impl Run<'_, '_> {
     /// Whether this mark counts the chunk that is being delivered.
     pub(super) fn counts_chunk(&self, mark: Mark) -> bool {
         let handed = self.chunk.as_ref();
-        handed.is_some_and(|chunk| chunk.is_counted(mark))
+        handed.is_some_and(|chunk| chunk.is_counted_by(mark))
     }
 
     /// The progress of the copy at this mark.
-    pub(super) fn copied_to(&self, mark: Mark) -> Option<Copied> {
-        let handed = self.chunk.as_ref().filter(|chunk| chunk.is_counted(mark));
-        handed.map(|handed| handed.chunk.copied(handed.rows))
+    pub(super) fn copy_progress_at(&self, mark: Mark) -> Option<CopyProgress> {
+        let handed = self.chunk.as_ref().filter(|chunk| chunk.is_counted_by(mark));
+        handed.map(|handed| handed.chunk.progress(handed.rows))
     }
 
     /// Ends the chunk if this mark, which was written, counts it.
     pub(super) fn finish_chunk(&mut self, mark: Mark) {
-        if let Some(handed) = self.chunk.take_if(|chunk| chunk.is_counted(mark)) {
+        if let Some(handed) = self.chunk.take_if(|chunk| chunk.is_counted_by(mark)) {
             let took = handed.began.elapsed();
-            self.session.copier.written(handed.chunk, took, true);
+            self.session.copier.finish_chunk(handed.chunk, took, true);
         }
     }
 }

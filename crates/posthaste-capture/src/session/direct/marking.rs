@@ -7,52 +7,52 @@ use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
 
-use super::Run;
-use crate::batch::UNMARKED;
+use super::DirectRun;
+use crate::batch::MARK_AFTER_BYTES;
 use crate::error::Error;
 use crate::handed_rows::HandedRows;
 use crate::lsn::Lsn;
-use crate::mark::{Counted, Mark};
+use crate::mark::{EventCounts, Mark};
 use crate::session::{
-    IDLE_MARK_INTERVAL, MARKS_PER_ROTATION, VISIBILITY_POLL, keep_alive_while, not_visible,
+    IDLE_MARK_INTERVAL, MARKS_PER_ROTATION, VISIBILITY_POLL, keep_alive_while, not_visible_error,
 };
-use crate::store::{KeepOutcome, Store};
+use crate::store::{WriteOutcome, Store};
 
 /// Time between two marks.
 const MARK_INTERVAL: Duration = Duration::from_secs(1);
 /// Delay before a failed mark is written again.
-const MARK_RETRY: Duration = Duration::from_secs(2);
+const MARK_RETRY_DELAY: Duration = Duration::from_secs(2);
 
 /// A mark, and the connection that wrote it.
 pub(super) struct WrittenMark {
     mark: Mark,
     store: Arc<Store>,
-    kept: KeepOutcome,
+    kept: WriteOutcome,
     /// The place that the stream must pass before the mark is confirmed.
     after: Result<Option<Lsn>, Error>,
 }
 
-pub(super) type MarkWritten = Result<WrittenMark, Error>;
+pub(super) type MarkResult = Result<WrittenMark, Error>;
 
 /// A mark that is being written.
 pub(super) struct PendingMark<'a> {
-    written: Pin<Box<dyn Future<Output = MarkWritten> + 'a>>,
-    sent: Counted,
+    written: Pin<Box<dyn Future<Output = MarkResult> + 'a>>,
+    sent: EventCounts,
     rows: Arc<HandedRows>,
 }
 
-impl<'a> Run<'_, 'a> {
+impl<'a> DirectRun<'_, 'a> {
     /// Begins to write a mark, if one is due.
-    pub(super) fn mark(&mut self) {
+    pub(super) fn begin_mark(&mut self) {
         let (new, old) = (self.accepted, self.marked);
         let is_due = match self.is_store_lost {
-            true => self.marked_at.elapsed() >= MARK_RETRY,
+            true => self.marked_at.elapsed() >= MARK_RETRY_DELAY,
             // The copy continues once its chunk is marked.
             false if self.counts_chunk(new) => true,
             false if new.position != old.position => self.marked_at.elapsed() >= MARK_INTERVAL,
             false => {
                 let unmarked = new.done.0.saturating_sub(old.done.0);
-                unmarked >= UNMARKED || self.marked_at.elapsed() >= IDLE_MARK_INTERVAL
+                unmarked >= MARK_AFTER_BYTES || self.marked_at.elapsed() >= IDLE_MARK_INTERVAL
             }
         };
         // A lost store is also tried without a new mark, to learn that it is back.
@@ -73,14 +73,14 @@ impl<'a> Run<'_, 'a> {
     fn write_mark(
         &self,
         mark: Mark,
-        sent: Counted,
+        sent: EventCounts,
         rows: Arc<HandedRows>,
-    ) -> impl Future<Output = MarkWritten> + 'a + use<'a> {
+    ) -> impl Future<Output = MarkResult> + 'a + use<'a> {
         let (store, is_lost) = (Arc::clone(&self.session.store), self.is_store_lost);
         let (database, capture) = (self.session.database, self.session.capture);
         let reader = self.session.reader.clone();
         let (deletion, stopping) = (self.session.deletion.clone(), self.session.stopping);
-        let copied = self.copied_to(mark);
+        let copied = self.copy_progress_at(mark);
         let is_failover = self.session.is_failover;
         let rotates = self.marks.is_multiple_of(MARKS_PER_ROTATION);
         async move {
@@ -89,17 +89,17 @@ impl<'a> Run<'_, 'a> {
                 true => {
                     let store = Store::open(database, &capture.name).await?;
                     // Counting continues from the newest mark.
-                    store.mark(reader.epoch).await?;
+                    store.read_mark(reader.epoch).await?;
                     Arc::new(store)
                 }
             };
-            store.count(sent);
+            store.count_events(sent);
             loop {
                 let deleted = (deletion.as_deref(), &*rows);
                 let copied = copied.as_ref();
-                match store.keep(&reader, &[], &[], deleted, copied, mark).await? {
-                    KeepOutcome::Unseen if stopping.is_cancelled() => return Err(not_visible()),
-                    KeepOutcome::Unseen => sleep(VISIBILITY_POLL).await,
+                match store.write_batch(&reader, &[], &[], deleted, copied, mark).await? {
+                    WriteOutcome::Unseen if stopping.is_cancelled() => return Err(not_visible_error()),
+                    WriteOutcome::Unseen => sleep(VISIBILITY_POLL).await,
                     kept => {
                         let after = place_to_pass(&store, rotates, is_failover).await;
                         return Ok(WrittenMark {
@@ -114,18 +114,18 @@ impl<'a> Run<'_, 'a> {
         }
     }
 
-    pub(super) async fn finish_mark(&mut self, marked: MarkWritten) -> Result<(), Error> {
+    pub(super) async fn finish_mark(&mut self, marked: MarkResult) -> Result<(), Error> {
         let marking = self.marking.take();
         match marked {
             Ok(written) => {
                 let snapshot = match written.kept {
-                    KeepOutcome::Done { snapshot, .. } => snapshot,
-                    KeepOutcome::Superseded(reason) => return Err(Error::lost(reason)),
-                    KeepOutcome::Unseen => return Err(not_visible()),
+                    WriteOutcome::Done { snapshot, .. } => snapshot,
+                    WriteOutcome::Superseded(reason) => return Err(Error::lost(reason)),
+                    WriteOutcome::Unseen => return Err(not_visible_error()),
                 };
                 (self.session.store, self.is_store_lost) = (written.store, false);
-                self.forget_seen(&snapshot);
-                self.note_mark(written.mark);
+                self.forget_visible(&snapshot);
+                self.record_written_mark(written.mark);
                 match written.after {
                     Ok(after) => {
                         let done = written.mark.done;
@@ -198,7 +198,7 @@ impl<'a> Run<'_, 'a> {
         }
     }
 
-    pub(super) fn note_mark(&mut self, mark: Mark) {
+    pub(super) fn record_written_mark(&mut self, mark: Mark) {
         self.finish_chunk(mark);
         self.marked = mark;
         self.marked_at = Instant::now();
@@ -216,13 +216,13 @@ async fn place_to_pass(
         store.rotate_long_marks().await?;
     }
     match is_failover {
-        true => store.written().await.map(Some),
+        true => store.flush_lsn().await.map(Some),
         false => Ok(None),
     }
 }
 
 /// Completes when the pending mark is written.
-pub(super) async fn written(marking: &mut Option<PendingMark<'_>>) -> MarkWritten {
+pub(super) async fn wait_for_mark(marking: &mut Option<PendingMark<'_>>) -> MarkResult {
     match marking {
         Some(marking) => marking.written.as_mut().await,
         None => std::future::pending().await,

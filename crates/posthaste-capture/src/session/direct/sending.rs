@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use posthaste_relay::{Answer, Message};
 use tokio::task::yield_now;
 
-use super::Run;
+use super::DirectRun;
 use crate::capture::State;
 use crate::error::Error;
 
@@ -19,14 +19,14 @@ pub(super) struct SendOutcome {
     was_there: bool,
 }
 
-impl Run<'_, '_> {
+impl DirectRun<'_, '_> {
     /// Begins to send the next messages.
-    pub(super) async fn send(&mut self) {
+    pub(super) async fn begin_send(&mut self) {
         let is_due = self.sending.is_empty() && Instant::now() >= self.send_at;
         let Some(in_flight) = self.in_flight.as_mut().filter(|_| is_due) else {
             return;
         };
-        let (numbers, messages) = in_flight.take(self.pace.size());
+        let (numbers, messages) = in_flight.take_messages(self.pace.size());
         let (sender, asks_first) = (self.direct.sender.clone(), self.asks_first);
         self.sending.spawn(async move {
             let began = Instant::now();
@@ -54,22 +54,22 @@ impl Run<'_, '_> {
         yield_now().await;
     }
 
-    pub(super) fn sent(&mut self, sent: SendOutcome) {
+    pub(super) fn apply_answers(&mut self, sent: SendOutcome) {
         let Some(in_flight) = &mut self.in_flight else {
             return;
         };
         let numbered = sent.numbers.into_iter().zip(sent.messages).collect();
-        let (accepted, problem) = in_flight.settle(numbered, sent.answers);
-        self.session.shared.count(accepted as u64);
+        let (accepted, problem) = in_flight.apply_answers(numbered, sent.answers);
+        self.session.shared.count_events(accepted as u64);
         if accepted > 0 {
-            self.policy.took();
+            self.policy.record_acceptance();
         }
         let Some(problem) = problem else {
-            self.policy.took();
+            self.policy.record_acceptance();
             if std::mem::take(&mut self.asks_first) {
-                self.session.shared.set(State::Direct);
+                self.session.shared.set_state(State::Direct);
             }
-            return self.pace.succeeded(sent.took);
+            return self.pace.record_success(sent.took);
         };
         let now = Instant::now();
         if !self.policy.is_silent() {
@@ -84,12 +84,12 @@ impl Run<'_, '_> {
             0 => State::Waiting,
             _ => State::Direct,
         };
-        self.session.shared.set(state);
-        self.session.shared.fail(&Error::lost(problem));
+        self.session.shared.set_state(state);
+        self.session.shared.record_error(&Error::lost(problem));
         if accepted == 0 {
-            self.policy.refused(self.began.elapsed());
+            self.policy.record_refusal(self.began.elapsed());
         }
-        self.send_at = now + self.pace.failed(sent.was_there);
+        self.send_at = now + self.pace.record_failure(sent.was_there);
         self.asks_first = true;
     }
 }

@@ -4,46 +4,46 @@ use std::mem::take;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{Path, Run};
+use super::{EventPath, DirectRun};
 use crate::capture::State;
-use crate::direct::{BatchSize, Drained, SpillPolicy};
+use crate::direct::{BatchSize, BacklogState, SpillPolicy};
 use crate::error::Error;
 use crate::handed_rows::HandedRows;
 use crate::session::{BATCH_INTERVAL, keep_alive_while};
 
 /// Time between two reads of the room for jobs.
-const CHECK_ROOM: Duration = Duration::from_secs(1);
+const ROOM_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Time between two reads of the remaining jobs, while events become jobs and while they wait.
-const POLL_SPILLING: Duration = Duration::from_secs(1);
-const POLL_DRAINING: Duration = Duration::from_millis(25);
+const SPILLING_POLL: Duration = Duration::from_secs(1);
+const DRAINING_POLL: Duration = Duration::from_millis(25);
 
-impl Run<'_, '_> {
+impl DirectRun<'_, '_> {
     /// Writes the events in flight that were not accepted as jobs.
     pub(super) async fn spill_unsent(&mut self) -> Result<(), Error> {
         let Some(in_flight) = self.in_flight.take() else {
             return Ok(());
         };
         let mark = in_flight.batch.next_mark();
-        let unsent = in_flight.unsent();
+        let unsent = in_flight.unsent_events();
         if !unsent.is_empty() {
             self.finish_marking().await?;
         }
-        self.unmarked.add(in_flight.sent());
-        let rows = HandedRows::of(in_flight.batch.events(), in_flight.batch.xids());
+        self.unmarked.add(in_flight.accepted_counts());
+        let rows = HandedRows::from_events(in_flight.batch.events(), in_flight.batch.xids());
         self.handed.append(&rows);
         self.accepted = mark;
         if unsent.is_empty() {
             return Ok(());
         }
-        self.session.store.count(take(&mut self.unmarked));
+        self.session.store.count_events(take(&mut self.unmarked));
         let (events, rows) = (unsent.iter().copied(), take(&mut self.handed));
-        let (xids, copied) = (in_flight.batch.xids(), self.copied_to(mark));
+        let (xids, copied) = (in_flight.batch.xids(), self.copy_progress_at(mark));
         let written = self
             .session
-            .write(events, xids, &rows, copied.as_ref(), mark);
+            .write_batch(events, xids, &rows, copied.as_ref(), mark);
         written.await?;
         self.session.shared.count_spilled(unsent.len() as u64);
-        self.note_mark(mark);
+        self.record_written_mark(mark);
         self.rotate_marks().await
     }
 
@@ -60,8 +60,8 @@ impl Run<'_, '_> {
         tracing::warn!(capture, "a capture spills: events become jobs of its route");
         self.spills_next = false;
         self.finish_marking().await?;
-        let poll_at = now + POLL_SPILLING;
-        self.switch_path(Path::Spilling { poll_at }, State::Spilling);
+        let poll_at = now + SPILLING_POLL;
+        self.switch_path(EventPath::Spilling { poll_at }, State::Spilling);
         self.check_room().await?;
         match self.is_full {
             true => Ok(()),
@@ -78,8 +78,8 @@ impl Run<'_, '_> {
         }
         self.finish_marking().await?;
         let store = Arc::clone(&self.session.store);
-        let stored = keep_alive_while(&mut self.session.feed, store.stored()).await?;
-        self.room_at = now + CHECK_ROOM;
+        let stored = keep_alive_while(&mut self.session.feed, store.stored_bytes()).await?;
+        self.room_at = now + ROOM_CHECK_INTERVAL;
         self.room = self.direct.spill_most.saturating_sub(stored) / 2;
         let is_full = stored >= self.direct.spill_most;
         if is_full && !self.is_full {
@@ -90,11 +90,11 @@ impl Run<'_, '_> {
             );
         }
         self.is_full = is_full;
-        self.switch_path(self.path, self.spilling());
+        self.switch_path(self.path, self.spilling_state());
         Ok(())
     }
 
-    fn spilling(&self) -> State {
+    fn spilling_state(&self) -> State {
         match self.is_full {
             true => State::Full,
             false => State::Spilling,
@@ -102,9 +102,9 @@ impl Run<'_, '_> {
     }
 
     /// Writes the events that were read as jobs.
-    pub(super) async fn spill(&mut self) -> Result<(), Error> {
+    pub(super) async fn spill_batch(&mut self) -> Result<(), Error> {
         self.spill_unsent().await?;
-        let is_whole = self.assembler.transaction().is_none() || self.unreadable.is_some();
+        let is_whole = self.assembler.open_transaction().is_none() || self.unreadable.is_some();
         let is_due = is_whole && self.spilled_at.elapsed() >= BATCH_INTERVAL;
         if self.reading.is_empty() || !(is_due || self.reading.is_full()) {
             return Ok(());
@@ -113,42 +113,42 @@ impl Run<'_, '_> {
         let mark = self.reading.next_mark();
         let (events, xids) = (self.reading.events(), self.reading.xids());
         let mut rows = take(&mut self.handed);
-        rows.append(&HandedRows::of(events, xids));
-        let copied = self.copied_to(mark);
+        rows.append(&HandedRows::from_events(events, xids));
+        let copied = self.copy_progress_at(mark);
         let written = self
             .session
-            .write(events.iter(), xids, &rows, copied.as_ref(), mark);
+            .write_batch(events.iter(), xids, &rows, copied.as_ref(), mark);
         written.await?;
         let count = self.reading.events().len() as u64;
         self.session.shared.count_spilled(count);
-        self.room = self.room.saturating_sub(self.reading.bytes() as u64);
+        self.room = self.room.saturating_sub(self.reading.job_bytes() as u64);
         self.reading.clear();
         self.accepted = mark;
-        self.note_mark(mark);
+        self.record_written_mark(mark);
         self.spilled_at = Instant::now();
         self.rotate_marks().await
     }
 
     /// Sends directly again once no job is left that must come before.
-    pub(super) async fn drain(&mut self) -> Result<(), Error> {
+    pub(super) async fn choose_path_by_backlog(&mut self) -> Result<(), Error> {
         self.finish_marking().await?;
         let (store, capture) = (Arc::clone(&self.session.store), self.session.capture);
         let asked = Instant::now();
-        let backlog = store.backlog(&capture.queue);
+        let backlog = store.backlog_age(&capture.queue);
         let backlog = keep_alive_while(&mut self.session.feed, backlog).await?;
         // A slow read is repeated less often.
         let (now, took) = (Instant::now(), asked.elapsed());
         let (since, is_held) = match self.path {
-            Path::Draining { since, .. } => (since, true),
+            EventPath::Draining { since, .. } => (since, true),
             _ => (now, false),
         };
-        let drained = match Drained::new(backlog, now.duration_since(since)) {
+        let drained = match BacklogState::new(backlog, now.duration_since(since)) {
             // A relay that has claimed the jobs may be unable to send them.
-            Drained::Nearly if !is_held && !self.is_there() => Drained::Not,
+            BacklogState::Nearly if !is_held && !self.has_answered() => BacklogState::Not,
             drained => drained,
         };
         let (path, state) = match drained {
-            Drained::Whole => {
+            BacklogState::Whole => {
                 tracing::info!(
                     capture = capture.name,
                     "the backlog is sent; a capture sends directly again"
@@ -156,15 +156,15 @@ impl Run<'_, '_> {
                 (self.send_at, self.asks_first) = (now, true);
                 self.policy = SpillPolicy::new(self.direct);
                 self.pace = BatchSize::new(self.direct.sender.batch());
-                (Path::Direct, State::Direct)
+                (EventPath::Direct, State::Direct)
             }
-            Drained::Nearly => {
-                let poll_at = now + POLL_DRAINING.max(took * 4);
-                (Path::Draining { since, poll_at }, State::Draining)
+            BacklogState::Nearly => {
+                let poll_at = now + DRAINING_POLL.max(took * 4);
+                (EventPath::Draining { since, poll_at }, State::Draining)
             }
-            Drained::Not => {
-                let poll_at = now + POLL_SPILLING.max(took * 10);
-                (Path::Spilling { poll_at }, self.spilling())
+            BacklogState::Not => {
+                let poll_at = now + SPILLING_POLL.max(took * 10);
+                (EventPath::Spilling { poll_at }, self.spilling_state())
             }
         };
         self.switch_path(path, state);
@@ -173,7 +173,7 @@ impl Run<'_, '_> {
 
     /// Whether the destination has answered since the last call. The check runs beside the
     /// spilling, because a frozen destination answers late.
-    fn is_there(&mut self) -> bool {
+    fn has_answered(&mut self) -> bool {
         if let Some(asked) = self.probing.try_join_next() {
             return asked.unwrap_or(false);
         }
@@ -185,10 +185,10 @@ impl Run<'_, '_> {
         false
     }
 
-    fn switch_path(&mut self, path: Path, state: State) {
+    fn switch_path(&mut self, path: EventPath, state: State) {
         self.path = path;
         if self.session.shared.status().state != state {
-            self.session.shared.set(state);
+            self.session.shared.set_state(state);
         }
     }
 }

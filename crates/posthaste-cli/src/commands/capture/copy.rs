@@ -3,7 +3,7 @@
 use std::fmt;
 
 use anyhow::{Context as _, anyhow, bail};
-use posthaste_capture::{Copying, TableName, cancel_copy, copies};
+use posthaste_capture::{CopyOverview, TableName, cancel_copy, list_copies};
 use posthaste_observe::format::pluralize;
 use posthaste_observe::redact::error_text;
 use serde::Serialize;
@@ -41,7 +41,7 @@ pub(super) struct Arguments {
 
 #[derive(Serialize)]
 #[serde(transparent)]
-struct CopyStatus(Copying);
+struct CopyStatus(CopyOverview);
 
 impl fmt::Display for CopyStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -87,7 +87,7 @@ pub(super) async fn copy(
             }
         }
     }
-    let mut found = copies(&client, Some(name)).await?;
+    let mut found = list_copies(&client, Some(name)).await?;
     if let Some(table) = table {
         found.retain(|one| one.table == table.to_string());
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use anyhow::anyhow;
-use posthaste_capture::{Event, Gap, Overview, accept};
+use posthaste_capture::{Event, Gap, Overview, accept_gap};
 use posthaste_observe::format::{age, pluralize};
 use posthaste_observe::redact;
 use serde::Serialize;
@@ -165,7 +165,7 @@ pub(super) async fn preview(
 
 pub(super) async fn status(database: &Database, terminal: &Terminal) -> anyhow::Result<()> {
     let client = database.address().connect().await?;
-    let mut captures = posthaste_capture::overviews(&client).await?;
+    let mut captures = posthaste_capture::list_captures(&client).await?;
     captures.iter_mut().for_each(redact::capture_errors);
     let captures: Vec<_> = captures.into_iter().map(CaptureStatus).collect();
     terminal.print_results(&captures, "no capture is installed")
@@ -178,11 +178,11 @@ pub(super) async fn gaps(
 ) -> anyhow::Result<()> {
     let client = database.address().connect().await?;
     if let Some(number) = arguments.accept
-        && !accept(&client, number).await?
+        && !accept_gap(&client, number).await?
     {
         anyhow::bail!("no unaccepted gap has the number {number}");
     }
-    let gaps = posthaste_capture::gaps(&client, arguments.capture.as_deref()).await?;
+    let gaps = posthaste_capture::list_gaps(&client, arguments.capture.as_deref()).await?;
     let left = gaps.iter().filter(|gap| gap.accepted_at.is_none()).count();
     let gaps: Vec<_> = gaps.into_iter().map(CaptureStatus).collect();
     terminal.print_results(&gaps, "no gaps")?;
