@@ -6,10 +6,10 @@ mod judge;
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-use super::audited::{Audited, Difference, NAMED};
+use super::audited::{Audited, Difference, MAX_NAMED_DIFFERENCES};
 use super::bisect::{PartialRead, bisect_read};
-use super::compare::{MADE_AT_ONCE, SyncRequest};
-use super::decide::{IndexedVersion, RowState, Step, decide};
+use super::compare::{MAKE_BATCH, SyncRequest};
+use super::decide::{IndexedVersion, RowState, SyncStep, decide};
 use super::index::{Index, IndexError, Proof};
 use super::source::{Body, Row, RowVersion, Source};
 
@@ -68,9 +68,9 @@ impl Audit {
         }
         // Before the rows: a document that another client wrote in the place of a row's document
         // may have the row's version.
-        walk.unmanaged().await?;
-        walk.rows().await?;
-        walk.documents().await?;
+        walk.audit_unmanaged().await?;
+        walk.audit_rows().await?;
+        walk.audit_documents().await?;
         Ok(walk.found)
     }
 }
@@ -85,7 +85,7 @@ struct DifferingDocument {
 
 /// The side that a walk reads pages of.
 #[derive(Clone, Copy, PartialEq)]
-enum Side {
+enum AuditSide {
     Rows,
     Documents,
 }
@@ -104,17 +104,17 @@ struct AuditRun<'a> {
 impl AuditRun<'_> {
     /// Counts documents that no sync wrote. With repair, those of existing rows are overwritten and
     /// the others are deleted.
-    async fn unmanaged(&mut self) -> Result<(), IndexError> {
+    async fn audit_unmanaged(&mut self) -> Result<(), IndexError> {
         let (all, mut some) = self.index.unmanaged(self.audit.page).await?;
         self.found.orphaned += all;
-        let left_to_name = NAMED.saturating_sub(self.found.named.len());
+        let left_to_name = MAX_NAMED_DIFFERENCES.saturating_sub(self.found.named.len());
         let named = some.iter().take(left_to_name);
         let named = named.map(|id| (id.clone(), Difference::Orphaned));
         self.found.named.extend(named);
         let mut left = all;
         while self.audit.repair && !some.is_empty() {
-            self.replace(&some).await?;
-            self.pace(some.len()).await;
+            self.replace_unmanaged(&some).await?;
+            self.limit_rate(some.len()).await;
             let (now, next) = self.index.unmanaged(self.audit.page).await?;
             if now >= left {
                 break;
@@ -125,7 +125,7 @@ impl AuditRun<'_> {
         Ok(())
     }
 
-    async fn replace(&mut self, unmanaged: &[String]) -> Result<(), IndexError> {
+    async fn replace_unmanaged(&mut self, unmanaged: &[String]) -> Result<(), IndexError> {
         let PartialRead {
             read, unreadable, ..
         } = bisect_read(unmanaged, |part| self.source.versions(part)).await?;
@@ -135,8 +135,8 @@ impl AuditRun<'_> {
             deleted: None,
         };
         let requests: Vec<SyncRequest> = read.iter().map(force).collect();
-        let unwritten = self.write(&requests).await;
-        self.found.count(unwritten);
+        let unwritten = self.write_documents(&requests).await;
+        self.found.count_unwritten(unwritten);
         let rows = read.iter().map(|row| &*row.id);
         let managed: HashSet<&str> = rows.chain(unreadable.iter().map(|one| &*one.id)).collect();
         let others = unmanaged.iter().filter(|id| !managed.contains(&***id));
@@ -147,7 +147,7 @@ impl AuditRun<'_> {
     /// Compares every row with its document. A page that is not full is the last one: reading on
     /// would continue for as long as other clients insert rows, and those rows have jobs of their
     /// own.
-    async fn rows(&mut self) -> Result<(), IndexError> {
+    async fn audit_rows(&mut self) -> Result<(), IndexError> {
         let mut after = None;
         loop {
             let page = self.source.walk(after.as_deref(), self.audit.page).await;
@@ -162,11 +162,11 @@ impl AuditRun<'_> {
             let pairs = ids.iter().zip(page.iter().map(Some).zip(seen.clone()));
             let mut ids = find_differing_ids(pairs);
             let equal = page.iter().zip(seen).filter(|(row, _)| row.is_live);
-            let equal = equal.filter(|(row, seen)| difference(Some(*row), *seen).is_none());
+            let equal = equal.filter(|(row, seen)| find_difference(Some(*row), *seen).is_none());
             let equal: Vec<&RowVersion> = equal.map(|(row, _)| row).collect();
-            ids.extend(self.altered(&equal).await?);
-            self.judge(ids, Side::Rows).await?;
-            self.pace(page.len()).await;
+            ids.extend(self.find_altered(&equal).await?);
+            self.recheck_and_repair(ids, AuditSide::Rows).await?;
+            self.limit_rate(page.len()).await;
             if page.len() < self.audit.page {
                 return Ok(());
             }
@@ -175,7 +175,7 @@ impl AuditRun<'_> {
     }
 
     /// Finds every document without a row; all others were compared with their rows.
-    async fn documents(&mut self) -> Result<(), IndexError> {
+    async fn audit_documents(&mut self) -> Result<(), IndexError> {
         let mut after = None;
         loop {
             let page = self.index.walk(after.as_deref(), self.audit.page).await?;
@@ -194,9 +194,9 @@ impl AuditRun<'_> {
                 .read;
             let there: HashSet<&str> = rows.iter().map(|row| &*row.id).collect();
             let orphans = live.iter().filter(|id| !there.contains(&***id));
-            self.judge(orphans.cloned().collect(), Side::Documents)
+            self.recheck_and_repair(orphans.cloned().collect(), AuditSide::Documents)
                 .await?;
-            self.pace(page.len()).await;
+            self.limit_rate(page.len()).await;
             if page.len() < self.audit.page {
                 return Ok(());
             }
@@ -206,7 +206,7 @@ impl AuditRun<'_> {
 
     /// Returns the ids of these rows whose documents the index does not hold exactly, although it
     /// has their versions.
-    async fn altered(&self, rows: &[&RowVersion]) -> Result<Vec<String>, IndexError> {
+    async fn find_altered(&self, rows: &[&RowVersion]) -> Result<Vec<String>, IndexError> {
         let mut altered = Vec::new();
         if !self.audit.contents {
             return Ok(altered);
@@ -214,7 +214,7 @@ impl AuditRun<'_> {
         let versions = rows.iter().map(|row| (&*row.id, row.version));
         let versions: HashMap<&str, i64> = versions.collect();
         let ids: Vec<String> = rows.iter().map(|row| row.id.clone()).collect();
-        for ids in ids.chunks(MADE_AT_ONCE) {
+        for ids in ids.chunks(MAKE_BATCH) {
             let rows = bisect_read(ids, |part| self.source.rows(part)).await?.read;
             // A row that has changed has a job, and a document that cannot be made does not count
             // as altered.
@@ -233,10 +233,10 @@ impl AuditRun<'_> {
         Ok(altered)
     }
 
-    async fn different(
+    async fn find_different(
         &self,
         ids: &[String],
-        side: Side,
+        side: AuditSide,
     ) -> Result<Vec<DifferingDocument>, IndexError> {
         if ids.is_empty() {
             return Ok(Vec::new());
@@ -249,20 +249,20 @@ impl AuditRun<'_> {
         let unreadable: HashSet<&str> = unreadable.iter().map(|one| &*one.id).collect();
         let equal = ids.iter().zip(&seen).filter_map(|(id, seen)| {
             let row = rows.get(&**id).copied().filter(|row| row.is_live);
-            row.filter(|row| difference(Some(*row), *seen).is_none())
+            row.filter(|row| find_difference(Some(*row), *seen).is_none())
         });
         let equal: Vec<&RowVersion> = equal.collect();
-        let altered: HashSet<String> = self.altered(&equal).await?.into_iter().collect();
+        let altered: HashSet<String> = self.find_altered(&equal).await?.into_iter().collect();
         let all = ids.iter().zip(seen);
         let different = all.filter_map(|(id, seen)| {
             let row = rows.get(&**id).copied();
             let difference = match unreadable.contains(&**id) {
                 false if altered.contains(id) => Difference::Altered,
-                false => difference(row, seen)?,
+                false => find_difference(row, seen)?,
                 true => {
                     // A row with a document is found again among the documents; it counts once.
                     let is_live = seen.is_some_and(|seen| seen.is_live);
-                    (is_live == (side == Side::Documents)).then_some(Difference::Unreadable)?
+                    (is_live == (side == AuditSide::Documents)).then_some(Difference::Unreadable)?
                 }
             };
             Some(DifferingDocument {
@@ -275,7 +275,7 @@ impl AuditRun<'_> {
     }
 
     /// Waits as long as the rate limit requires.
-    async fn pace(&mut self, looked_at: usize) {
+    async fn limit_rate(&mut self, looked_at: usize) {
         self.looked_at += looked_at as u64;
         if let Some(rate) = self.audit.rate {
             let due = Duration::from_secs_f64(self.looked_at as f64 / f64::from(rate.max(1)));
@@ -288,11 +288,11 @@ impl AuditRun<'_> {
 fn find_differing_ids<'a>(
     pairs: impl Iterator<Item = (&'a String, (Option<&'a RowVersion>, Option<IndexedVersion>))>,
 ) -> Vec<String> {
-    let different = pairs.filter(|(_, (row, seen))| difference(*row, *seen).is_some());
+    let different = pairs.filter(|(_, (row, seen))| find_difference(*row, *seen).is_some());
     different.map(|(id, _)| id.clone()).collect()
 }
 
-fn difference(row: Option<&RowVersion>, seen: Option<IndexedVersion>) -> Option<Difference> {
+fn find_difference(row: Option<&RowVersion>, seen: Option<IndexedVersion>) -> Option<Difference> {
     let row_state = match row {
         Some(row) if row.is_live => RowState::Live {
             version: row.version,
@@ -304,11 +304,11 @@ fn difference(row: Option<&RowVersion>, seen: Option<IndexedVersion>) -> Option<
         }
     };
     match decide(row_state, seen, false) {
-        Step::Done(_) => None,
+        SyncStep::Done(_) => None,
         // It was counted among the documents that no sync wrote.
         _ if seen.is_some_and(|seen| seen.is_foreign) => None,
-        Step::Ahead(_) => Some(Difference::Ahead),
-        Step::Write(mark, _) if mark.pass > 0 && seen.is_some_and(|seen| seen.is_altered) => {
+        SyncStep::Ahead(_) => Some(Difference::Ahead),
+        SyncStep::Write(mark, _) if mark.pass > 0 && seen.is_some_and(|seen| seen.is_altered) => {
             Some(Difference::Altered)
         }
         _ if seen.is_some_and(|seen| seen.is_live) => Some(Difference::Stale),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 /// The most differences that are named; all are counted.
-pub(super) const NAMED: usize = 100;
+pub(super) const MAX_NAMED_DIFFERENCES: usize = 100;
 
 /// The difference between a document and its row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,13 +78,13 @@ impl Audited {
     }
 
     /// Counts documents that were not written, by reason.
-    pub(super) fn count(&mut self, unwritten: impl IntoIterator<Item = (String, String)>) {
+    pub(super) fn count_unwritten(&mut self, unwritten: impl IntoIterator<Item = (String, String)>) {
         for (_, reason) in unwritten {
             *self.reasons.entry(reason).or_default() += 1;
         }
     }
 
-    pub(super) fn note(&mut self, id: &str, difference: Difference) {
+    pub(super) fn note_difference(&mut self, id: &str, difference: Difference) {
         *match difference {
             Difference::Missing => &mut self.missing,
             Difference::Stale => &mut self.stale,
@@ -93,7 +93,7 @@ impl Audited {
             Difference::Altered => &mut self.altered,
             Difference::Unreadable => &mut self.unreadable,
         } += 1;
-        if self.named.len() < NAMED {
+        if self.named.len() < MAX_NAMED_DIFFERENCES {
             self.named.push((id.to_owned(), difference));
         }
     }

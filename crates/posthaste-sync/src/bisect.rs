@@ -15,20 +15,20 @@ use posthaste::__private::panic_text;
 pub(super) struct PartialRead<T> {
     pub(super) read: Vec<T>,
     /// The ids that cannot be read.
-    pub(super) unreadable: Vec<Unreadable>,
+    pub(super) unreadable: Vec<UnreadableId>,
     /// The ids for which no time was left.
     pub(super) unasked: Vec<String>,
 }
 
 /// An id that cannot be read, with the reason.
-pub(super) struct Unreadable {
+pub(super) struct UnreadableId {
     pub(super) id: String,
     pub(super) reason: String,
     /// Whether it stays unreadable until the row is changed.
     pub(super) is_for_good: bool,
 }
 
-impl Unreadable {
+impl UnreadableId {
     fn new(id: &str, reason: String) -> Self {
         Self {
             id: id.to_owned(),
@@ -104,25 +104,25 @@ pub(super) async fn bisect_read_within<'i, T>(
             (Ok(Ok(rows)), _) => all.read.extend(rows),
             (Ok(Err(SourceError::Down(reason))), _) => return Err(SourceError::Down(reason)),
             (Ok(Err(SourceError::Rows(reason))), [id]) => {
-                all.unreadable.push(Unreadable::new(id, reason));
+                all.unreadable.push(UnreadableId::new(id, reason));
             }
             (Ok(Err(SourceError::TooLarge(reason))), [id]) => {
                 let reason = format!("the row {id} is too large for a document: {reason}");
-                let unreadable = Unreadable::new(id, reason);
+                let unreadable = UnreadableId::new(id, reason);
                 let is_for_good = true;
-                all.unreadable.push(Unreadable {
+                all.unreadable.push(UnreadableId {
                     is_for_good,
                     ..unreadable
                 });
             }
             (Ok(Err(SourceError::Rows(_) | SourceError::TooLarge(_))), _) => {
-                parts.extend(split(part, 2));
+                parts.extend(split_ids(part, 2));
             }
             (Err(limit), [id]) => {
                 let reason = format!("its row was not read within {} s", limit.as_secs_f32());
-                all.unreadable.push(Unreadable::new(id, reason));
+                all.unreadable.push(UnreadableId::new(id, reason));
             }
-            (Err(_), _) => parts.extend(split(part, 8)),
+            (Err(_), _) => parts.extend(split_ids(part, 8)),
         }
     }
     Ok(all)
@@ -142,7 +142,7 @@ pub async fn rows_of(source: &dyn Source, ids: &[String]) -> Result<Vec<Row>, So
 }
 
 /// Splits the ids into at most this many parts, the last part first.
-fn split(ids: &[String], parts: usize) -> impl Iterator<Item = &[String]> {
+fn split_ids(ids: &[String], parts: usize) -> impl Iterator<Item = &[String]> {
     ids.chunks(ids.len().div_ceil(parts).max(1)).rev()
 }
 
@@ -159,7 +159,7 @@ async fn catch_panic<T>(
 
 #[cfg(test)]
 mod tests {
-    use super::split;
+    use super::split_ids;
 
     /// Returns how many reads time out until the id that is never read is isolated.
     fn late(count: usize, stuck: usize) -> u32 {
@@ -169,7 +169,7 @@ mod tests {
             if part.len() == 1 {
                 return late;
             }
-            let parts = split(part, 8);
+            let parts = split_ids(part, 8);
             part = parts
                 .into_iter()
                 .find(|one| one.contains(&ids[stuck]))
@@ -191,13 +191,13 @@ mod tests {
     #[test]
     fn split_parts_cover_every_id_in_order() {
         let ids: Vec<String> = (0..10).map(|n| n.to_string()).collect();
-        let parts: Vec<&[String]> = split(&ids, 8).collect();
+        let parts: Vec<&[String]> = split_ids(&ids, 8).collect();
         assert_eq!(parts.len(), 5);
         assert_eq!(
             parts.into_iter().rev().flatten().collect::<Vec<_>>(),
             ids.iter().collect::<Vec<_>>()
         );
-        assert_eq!(split(&ids[..1], 2).count(), 1);
-        assert_eq!(split(&[], 2).count(), 0);
+        assert_eq!(split_ids(&ids[..1], 2).count(), 1);
+        assert_eq!(split_ids(&[], 2).count(), 0);
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use self::run::Run;
+use self::run::PassRun;
 use super::decide::Reason;
 use super::index::{Index, IndexError, Proof};
 use super::source::Source;
@@ -43,7 +43,7 @@ pub enum SyncOutcome {
 
 impl SyncOutcome {
     /// Combines the outcomes of one request in two indexes: the worse one counts.
-    fn and(self, other: Self) -> Self {
+    fn worse(self, other: Self) -> Self {
         let badness = |outcome: &Self| match outcome {
             Self::Done(_) => 0,
             // Rejected only if nothing remains to be done in the other index.
@@ -78,11 +78,11 @@ pub(super) const DELETED_BY_OTHERS: &str = "another client has deleted the docum
      index refuses its version for a while (index.gc_deletes, 60 s)";
 
 /// The most documents that are made at once: the documents in memory beyond one write.
-pub(super) const MADE_AT_ONCE: usize = 250;
+pub(super) const MAKE_BATCH: usize = 250;
 
 impl Pass<'_> {
-    /// Checks these documents, and returns one outcome for each request, in the same order.
-    /// Requests for the same document share one outcome.
+    /// Compares these documents with their rows, writes those that differ, and returns one outcome
+    /// for each request, in the same order. Requests for the same document share one outcome.
     ///
     /// If the index represents [others](Index::targets), each of them must be verified.
     pub async fn run(&self, requests: &[SyncRequest]) -> Vec<SyncOutcome> {
@@ -97,30 +97,30 @@ impl Pass<'_> {
         requests: &[SyncRequest],
         limit: Option<Duration>,
     ) -> Vec<SyncOutcome> {
-        let run = self.check_on_all_indexes(requests, limit).await;
+        let run = self.sync_to_all_targets(requests, limit).await;
         run.unwrap_or_else(|IndexError(reason)| {
             vec![SyncOutcome::Rescheduled(reason); requests.len()]
         })
     }
 
-    async fn check_on_all_indexes(
+    async fn sync_to_all_targets(
         &self,
         requests: &[SyncRequest],
         limit: Option<Duration>,
     ) -> Result<Vec<SyncOutcome>, IndexError> {
         let targets = self.index.targets().await?;
         let Some((first, others)) = targets.split_first() else {
-            return Ok(self.check_on_one_index(requests, limit).await);
+            return Ok(self.sync_to_one_target(requests, limit).await);
         };
         let over = |index| Pass { index, ..*self };
         // Each index has its share of the time: a request that one of them did not reach is not
         // done.
         let share = limit.map(|limit| limit / u32::try_from(targets.len()).unwrap_or(u32::MAX));
-        let mut outcomes = over(&**first).check_on_one_index(requests, share).await;
+        let mut outcomes = over(&**first).sync_to_one_target(requests, share).await;
         for other in others {
-            let beside = over(&**other).check_on_one_index(requests, share).await;
+            let beside = over(&**other).sync_to_one_target(requests, share).await;
             let both = outcomes.into_iter().zip(beside);
-            outcomes = both.map(|(one, other)| one.and(other)).collect();
+            outcomes = both.map(|(one, other)| one.worse(other)).collect();
         }
         // An index that was begun during this pass lacks the documents that were verified in the
         // others only.
@@ -139,12 +139,12 @@ impl Pass<'_> {
         Ok(outcomes)
     }
 
-    async fn check_on_one_index(
+    async fn sync_to_one_target(
         &self,
         requests: &[SyncRequest],
         limit: Option<Duration>,
     ) -> Vec<SyncOutcome> {
-        let mut run = Run::new(*self, requests, limit);
+        let mut run = PassRun::new(*self, requests, limit);
         let went = match limit {
             Some(limit) => timeout(limit, run.execute()).await.unwrap_or(Ok(())),
             None => run.execute().await,

@@ -3,8 +3,8 @@
 
 /// The order of writes of a document: the write with the larger mark prevails, in whatever order
 /// they arrive. The row's version decides first. `pass` counts how often the same version was
-/// rewritten or hidden deliberately; a deletion has [`LAST`](Self::LAST), and therefore prevails
-/// over everything written up to its version.
+/// rewritten or hidden deliberately; a deletion has [`DELETION_PASS`](Self::DELETION_PASS), and
+/// therefore prevails over everything written up to its version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Mark {
     /// The version of the row, or of its deletion.
@@ -16,8 +16,8 @@ pub struct Mark {
 
 impl Mark {
     /// The pass of a deletion.
-    pub const LAST: u16 = (1 << Self::BITS) - 1;
-    const BITS: u32 = 12;
+    pub const DELETION_PASS: u16 = (1 << Self::PASS_BITS) - 1;
+    const PASS_BITS: u32 = 12;
 
     /// Returns the mark of the first write of a row's version.
     pub fn new(version: i64) -> Self {
@@ -26,22 +26,22 @@ impl Mark {
 
     /// Returns the mark of a deletion of everything up to this version.
     pub fn deletion(version: i64) -> Self {
-        let pass = Self::LAST;
+        let pass = Self::DELETION_PASS;
         Self { version, pass }
     }
 
     /// Returns the mark as one number with the same order, for indexes that store a single version
     /// number; `None` if the version is below 0, or 2^51 or above.
     pub fn as_number(self) -> Option<i64> {
-        let fits = (0..1 << (63 - Self::BITS)).contains(&self.version) && self.pass <= Self::LAST;
-        fits.then(|| self.version << Self::BITS | i64::from(self.pass))
+        let fits = (0..1 << (63 - Self::PASS_BITS)).contains(&self.version) && self.pass <= Self::DELETION_PASS;
+        fits.then(|| self.version << Self::PASS_BITS | i64::from(self.pass))
     }
 
     /// Converts a number that [`as_number`](Self::as_number) returned back to its mark.
     pub fn from_number(number: i64) -> Self {
         Self {
-            version: number >> Self::BITS,
-            pass: (number & i64::from(Self::LAST)) as u16,
+            version: number >> Self::PASS_BITS,
+            pass: (number & i64::from(Self::DELETION_PASS)) as u16,
         }
     }
 }
@@ -111,7 +111,7 @@ impl Reason {
 
 /// The step that is decided on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum SyncStep {
     /// Write the row with this mark.
     Write(Mark, Reason),
     /// Delete it with this mark.
@@ -125,27 +125,27 @@ pub(crate) enum Step {
 
 /// Decides what to do about a document. `seen` must have been read before `row_state`: only then a
 /// lost commit is the sole explanation of an index that is ahead.
-pub(crate) fn decide(row_state: RowState, seen: Option<IndexedVersion>, force: bool) -> Step {
+pub(crate) fn decide(row_state: RowState, seen: Option<IndexedVersion>, force: bool) -> SyncStep {
     let is_altered = seen.is_some_and(|seen| seen.is_altered);
     let live = seen.filter(|seen| seen.is_live).map(|seen| seen.mark);
     let dead = seen.filter(|seen| !seen.is_live).map(|seen| seen.mark);
     match row_state {
         RowState::Live { version } => match seen.map(|seen| seen.mark) {
-            Some(mark) if mark.version > version => Step::Ahead(mark),
-            Some(mark) if mark.version == version => match (live, force, again(mark)) {
-                (Some(_), false, _) if !is_altered => Step::Done(Reason::Equal),
-                (Some(_), false, Some(again)) => Step::Write(again, Reason::Different),
-                (_, true, Some(again)) => Step::Write(again, Reason::Forced),
+            Some(mark) if mark.version > version => SyncStep::Ahead(mark),
+            Some(mark) if mark.version == version => match (live, force, next_pass(mark)) {
+                (Some(_), false, _) if !is_altered => SyncStep::Done(Reason::Equal),
+                (Some(_), false, Some(again)) => SyncStep::Write(again, Reason::Different),
+                (_, true, Some(again)) => SyncStep::Write(again, Reason::Forced),
                 // The row was hidden at this version, and is shown again.
-                (None, false, Some(again)) => Step::Write(again, Reason::Missing),
+                (None, false, Some(again)) => SyncStep::Write(again, Reason::Missing),
                 // No write of this version prevails over its deletion.
-                (_, _, None) => Step::Ahead(mark),
+                (_, _, None) => SyncStep::Ahead(mark),
             },
             // A direct write of the same version that arrives first has another token: the next
             // pass prevails over it.
-            _ if force => Step::Write(Mark::new(version), Reason::Forced),
-            Some(_) if live.is_some() => Step::Write(Mark::new(version), Reason::Different),
-            _ => Step::Write(Mark::new(version), Reason::Missing),
+            _ if force => SyncStep::Write(Mark::new(version), Reason::Forced),
+            Some(_) if live.is_some() => SyncStep::Write(Mark::new(version), Reason::Different),
+            _ => SyncStep::Write(Mark::new(version), Reason::Missing),
         },
         // With the next mark after the one seen, as for other writes: the index refuses a late
         // write, and the row may be shown again.
@@ -155,42 +155,42 @@ pub(crate) fn decide(row_state: RowState, seen: Option<IndexedVersion>, force: b
             } else {
                 Reason::Deleted
             };
-            let above = |mark| again(mark).unwrap_or(Mark::deletion(version));
+            let above = |mark| next_pass(mark).unwrap_or(Mark::deletion(version));
             match seen.map(|seen| seen.mark) {
-                Some(mark) if mark.version == version => match (live, force, again(mark)) {
-                    (Some(mark), _, _) => Step::Delete(above(mark), reason),
+                Some(mark) if mark.version == version => match (live, force, next_pass(mark)) {
+                    (Some(mark), _, _) => SyncStep::Delete(above(mark), reason),
                     // A write in transit may show the row again.
-                    (None, true, Some(again)) => Step::Delete(again, reason),
-                    _ => Step::Done(Reason::Neither),
+                    (None, true, Some(again)) => SyncStep::Delete(again, reason),
+                    _ => SyncStep::Done(Reason::Neither),
                 },
                 Some(mark) if mark.version > version => match live {
-                    Some(mark) => Step::Delete(Mark::deletion(mark.version), reason),
-                    None => Step::Done(Reason::Neither),
+                    Some(mark) => SyncStep::Delete(Mark::deletion(mark.version), reason),
+                    None => SyncStep::Done(Reason::Neither),
                 },
-                _ => Step::Delete(Mark::new(version), reason),
+                _ => SyncStep::Delete(Mark::new(version), reason),
             }
         }
         // Also if the index has nothing: the mark of a deletion refuses writes that are still in
         // transit.
         RowState::Dead { version } => match (live, dead) {
-            (_, Some(mark)) if mark.version >= version => Step::Done(Reason::Neither),
+            (_, Some(mark)) if mark.version >= version => SyncStep::Done(Reason::Neither),
             (Some(mark), _) => {
-                Step::Delete(Mark::deletion(version.max(mark.version)), Reason::Deleted)
+                SyncStep::Delete(Mark::deletion(version.max(mark.version)), Reason::Deleted)
             }
-            _ => Step::Delete(Mark::deletion(version), Reason::Deleted),
+            _ => SyncStep::Delete(Mark::deletion(version), Reason::Deleted),
         },
         // Deletes nothing newer than the mark seen: the row may have been created again.
         RowState::Gone => match live {
-            Some(mark) => Step::Delete(Mark::deletion(mark.version), Reason::Deleted),
-            None => Step::Done(Reason::Neither),
+            Some(mark) => SyncStep::Delete(Mark::deletion(mark.version), Reason::Deleted),
+            None => SyncStep::Done(Reason::Neither),
         },
     }
 }
 
 /// Returns the mark of the next write of the same version, or `None` if no pass is left.
-fn again(mark: Mark) -> Option<Mark> {
+fn next_pass(mark: Mark) -> Option<Mark> {
     let pass = mark.pass + 1;
-    (pass < Mark::LAST).then_some(Mark { pass, ..mark })
+    (pass < Mark::DELETION_PASS).then_some(Mark { pass, ..mark })
 }
 
 #[cfg(test)]

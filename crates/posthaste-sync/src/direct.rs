@@ -13,11 +13,11 @@ use super::index::{Index, IndexError, Write, WriteOutcome};
 
 /// The most writes in flight, including those whose caller no longer waits: no more are begun while
 /// the index is down.
-const UNDER_WAY: usize = 64;
+const MAX_IN_FLIGHT: usize = 64;
 /// The timeout, in budgets, of a write whose caller no longer waits.
-const OUTLIVES: u32 = 20;
+const ABANDONED_WRITE_BUDGETS: u32 = 20;
 
-static MISSED: LogLimit = LogLimit::new(FEW);
+static MISSED_WRITE_LOG: LogLimit = LogLimit::new(FEW);
 
 /// Writes documents into an index right after their commit. No error is returned and nothing is
 /// retried. A late write is harmless, because the index retains the document with the larger mark.
@@ -82,7 +82,7 @@ impl Direct {
         Self {
             index,
             budget: Duration::from_millis(300),
-            slots: Arc::new(Semaphore::new(UNDER_WAY)),
+            slots: Arc::new(Semaphore::new(MAX_IN_FLIGHT)),
             counts: Arc::default(),
             is_filled: Arc::default(),
         }
@@ -136,9 +136,9 @@ impl Direct {
             document,
         };
         let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else {
-            return self.note(&self.counts.skipped, "too many are in flight");
+            return self.count_and_log(&self.counts.skipped, "too many are in flight");
         };
-        let (index, longest) = (Arc::clone(&self.index), self.budget * OUTLIVES);
+        let (index, longest) = (Arc::clone(&self.index), self.budget * ABANDONED_WRITE_BUDGETS);
         let is_filled = Arc::clone(&self.is_filled);
         // In a separate task: dropping a write midway may leave an answer pending on its
         // connection.
@@ -162,25 +162,25 @@ impl Direct {
         });
         let counts = &self.counts;
         match tokio::time::timeout(self.budget, written).await {
-            Err(_) => self.note(&counts.late, "not answered in time"),
-            Ok(Err(panicked)) => self.note(&counts.failed, &panicked.to_string()),
-            Ok(Ok(Err(IndexError(reason)))) => self.note(&counts.failed, &reason),
+            Err(_) => self.count_and_log(&counts.late, "not answered in time"),
+            Ok(Err(panicked)) => self.count_and_log(&counts.failed, &panicked.to_string()),
+            Ok(Ok(Err(IndexError(reason)))) => self.count_and_log(&counts.failed, &reason),
             Ok(Ok(Ok(answers))) => match answers.into_iter().next() {
                 Some(WriteOutcome::Taken) => drop(counts.taken.fetch_add(1, Ordering::Relaxed)),
                 Some(WriteOutcome::Older) => drop(counts.older.fetch_add(1, Ordering::Relaxed)),
                 Some(WriteOutcome::Rejected { reason } | WriteOutcome::Never { reason }) => {
-                    self.note(&counts.refused, &reason)
+                    self.count_and_log(&counts.refused, &reason)
                 }
-                Some(WriteOutcome::Retry { reason }) => self.note(&counts.failed, &reason),
-                None => self.note(&counts.failed, "no answer"),
+                Some(WriteOutcome::Retry { reason }) => self.count_and_log(&counts.failed, &reason),
+                None => self.count_and_log(&counts.failed, "no answer"),
             },
         }
     }
 
-    fn note(&self, counter: &AtomicU64, reason: &str) {
+    fn count_and_log(&self, counter: &AtomicU64, reason: &str) {
         counter.fetch_add(1, Ordering::Relaxed);
         let index = self.index.label();
-        let Some(left_out) = MISSED.admit_field(&index) else {
+        let Some(left_out) = MISSED_WRITE_LOG.admit_field(&index) else {
             return;
         };
         tracing::warn!(

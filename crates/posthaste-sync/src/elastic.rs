@@ -25,12 +25,12 @@ use super::decide::IndexedVersion;
 use super::index::{Index, IndexError, Proof, Write, WriteOutcome};
 use super::source::Field;
 use document::POSTHASTE_FIELD;
-pub(super) use document::check as check_definition;
+pub(super) use document::check_definition;
 use posthaste::__private::chain;
 pub use rebuild::Rebuilt;
 
 /// The most documents that one request reads or removes.
-const PAGE: usize = 2_500;
+const PAGE_SIZE: usize = 2_500;
 
 /// Documents in Elasticsearch or OpenSearch, under an alias.
 ///
@@ -50,7 +50,7 @@ const PAGE: usize = 2_500;
 /// ```
 #[derive(Clone)]
 pub struct Elastic {
-    shared: Arc<Shared>,
+    shared: Arc<SharedIndex>,
     /// The alias or the single index that is read.
     target: Arc<str>,
     /// The alias that is written. The server would create an index for a write to a missing one,
@@ -60,7 +60,7 @@ pub struct Elastic {
     write_target: Arc<str>,
 }
 
-struct Shared {
+struct SharedIndex {
     client: Client,
     alias: String,
     definition: Value,
@@ -81,7 +81,7 @@ impl Elastic {
         Self {
             target: alias.as_str().into(),
             write_target: alias.as_str().into(),
-            shared: Arc::new(Shared {
+            shared: Arc::new(SharedIndex {
                 client,
                 alias,
                 definition: json!({}),
@@ -98,24 +98,24 @@ impl Elastic {
     /// [`rebuild`](Self::rebuild). [`open`](Self::open) and each check of a sync refuse an invalid
     /// definition.
     pub fn definition(self, definition: Value) -> Self {
-        self.with(|shared| shared.definition = definition)
+        self.with_shared(|shared| shared.definition = definition)
     }
 
     /// Sets the first pause before an overloaded server is retried, if the server requests no
     /// other; the pause doubles with each retry. 200 ms by default.
     pub fn pause(self, pause: Duration) -> Self {
-        self.with(|shared| shared.pause = pause)
+        self.with_shared(|shared| shared.pause = pause)
     }
 
-    fn with(mut self, change: impl FnOnce(&mut Shared)) -> Self {
-        let Shared {
+    fn with_shared(mut self, change: impl FnOnce(&mut SharedIndex)) -> Self {
+        let SharedIndex {
             client,
             alias,
             definition,
             pause,
             ..
         } = &*self.shared;
-        let mut shared = Shared {
+        let mut shared = SharedIndex {
             client: client.clone(),
             alias: alias.clone(),
             definition: definition.clone(),
@@ -131,7 +131,7 @@ impl Elastic {
 
     /// Creates the index if it does not exist, and checks whether an existing one can be synced.
     pub async fn open(&self) -> Result<(), IndexError> {
-        self.current(&[]).await.map(drop)
+        self.current_index(&[]).await.map(drop)
     }
 
     /// Returns the reason why no document can have a field of this name, or `None` if one can.
@@ -149,7 +149,7 @@ impl Elastic {
 
     /// As [`search`](Self::search), with a query in the server's query language.
     pub async fn search_by(&self, query: &Value, most: usize) -> Result<Vec<String>, IndexError> {
-        let query = json!({"bool": {"must": [query], "must_not": [document::is_deletion()]}});
+        let query = json!({"bool": {"must": [query], "must_not": [document::deletion_query()]}});
         let query = json!({"query": query, "size": most, "_source": false});
         let page = self.client().search(&self.target, &query).await?;
         Ok(page.hits.into_iter().map(|hit| hit.id).collect())
@@ -160,7 +160,7 @@ impl Elastic {
     }
 
     /// Returns a view of the single index of this name, written through this alias.
-    fn at(&self, index: &str, alias: &str) -> Self {
+    fn for_index(&self, index: &str, alias: &str) -> Self {
         Self {
             shared: Arc::clone(&self.shared),
             target: index.into(),
@@ -178,11 +178,11 @@ impl Elastic {
     }
 
     /// Returns the index that the alias points to; creates it if it does not exist.
-    async fn current(&self, fields: &[Field]) -> Result<String, IndexError> {
+    async fn current_index(&self, fields: &[Field]) -> Result<String, IndexError> {
         let alias = &*self.shared.alias;
-        document::check(&self.shared.definition).map_err(IndexError)?;
+        document::check_definition(&self.shared.definition).map_err(IndexError)?;
         let definition = mapping::with_mappings(&self.shared.definition, fields);
-        let definition = document::definition(&definition, alias, "");
+        let definition = document::index_definition(&definition, alias, "");
         let mut number = 0;
         loop {
             if let Some(index) = self.alias_target(alias).await? {
@@ -215,7 +215,7 @@ impl Elastic {
         let known = || self.shared.known.lock();
         if !known().contains(&index) {
             let described = self.client().describe_index(&index).await?;
-            if !described.is_some_and(|described| document::is_ours(&described)) {
+            if !described.is_some_and(|described| document::has_posthaste_field(&described)) {
                 let lacks = format!(
                     "{index} lacks the field {POSTHASTE_FIELD}: it was not created by a \
                              sync"
@@ -236,7 +236,7 @@ impl Elastic {
         // No document has any other id.
         let may_be = |(_, id): &(usize, &String)| document::is_id(id);
         let asked: Vec<(usize, &String)> = ids.iter().enumerate().filter(may_be).collect();
-        for part in asked.chunks(PAGE) {
+        for part in asked.chunks(PAGE_SIZE) {
             let ids: Vec<&String> = part.iter().map(|(_, id)| *id).collect();
             let source = Source::Field(POSTHASTE_FIELD);
             let shown = self
@@ -245,20 +245,20 @@ impl Elastic {
                 .await?;
             for ((at, _), shown) in part.iter().zip(shown) {
                 let shown = shown.map_err(|refusal| IndexError(refusal.reason))?;
-                seen[*at] = shown.map(|one| document::seen(one.version, one.source.as_deref()));
+                seen[*at] = shown.map(|one| document::parse_entry(one.version, one.source.as_deref()));
             }
         }
         Ok(seen)
     }
 
     /// Removes old deletions, unless they were replaced by something newer.
-    async fn forget_older(&self, older_than: Duration) -> Result<u64, IndexError> {
+    async fn delete_old_deletions(&self, older_than: Duration) -> Result<u64, IndexError> {
         self.client().refresh(&self.target).await?;
-        let before = document::now().saturating_sub(document::milliseconds(older_than));
+        let before = document::now_ms().saturating_sub(document::milliseconds(older_than));
         let mut forgotten = 0;
         loop {
-            let old = document::deleted_before(before);
-            let query = json!({"query": {"bool": {"filter": [old]}}, "size": PAGE,
+            let old = document::deleted_before_query(before);
+            let query = json!({"query": {"bool": {"filter": [old]}}, "size": PAGE_SIZE,
                 "_source": false, "seq_no_primary_term": true});
             let page = self.client().search(&self.target, &query).await?.hits;
             // Conditional on the state that was read, not on a version: a deletion with a version
@@ -275,7 +275,7 @@ impl Elastic {
                 .count() as u64;
             // Searches find removed entries until the next refresh, and entries that could not be
             // removed.
-            if page.len() < PAGE || outcomes.iter().any(Result::is_err) {
+            if page.len() < PAGE_SIZE || outcomes.iter().any(Result::is_err) {
                 return Ok(forgotten);
             }
             self.client().refresh(&self.target).await?;
@@ -315,7 +315,7 @@ impl Index for Elastic {
         after: Option<&'a str>,
         most: usize,
     ) -> BoxFuture<'a, Result<Vec<(String, IndexedVersion)>, IndexError>> {
-        Box::pin(self.page(after, most))
+        Box::pin(self.read_page(after, most))
     }
 
     fn is_empty(&self) -> BoxFuture<'_, Result<bool, IndexError>> {
@@ -336,7 +336,7 @@ impl Index for Elastic {
     fn make<'a>(&'a self, fields: &'a [Field]) -> BoxFuture<'a, Result<(), IndexError>> {
         Box::pin(async move {
             match self.is_alias() {
-                true => self.current(fields).await.map(drop),
+                true => self.current_index(fields).await.map(drop),
                 false => Ok(()),
             }
         })
@@ -346,7 +346,7 @@ impl Index for Elastic {
         &'a self,
         documents: &'a [(String, String)],
     ) -> BoxFuture<'a, Result<Vec<bool>, IndexError>> {
-        Box::pin(self.compare(documents))
+        Box::pin(self.compare_documents(documents))
     }
 
     fn unmanaged(&self, most: usize) -> BoxFuture<'_, Result<(u64, Vec<String>), IndexError>> {
@@ -358,7 +358,7 @@ impl Index for Elastic {
     }
 
     fn prune_deletions(&self, older_than: Duration) -> BoxFuture<'_, Result<u64, IndexError>> {
-        Box::pin(self.forget_older(older_than))
+        Box::pin(self.delete_old_deletions(older_than))
     }
 
     fn search<'a>(
@@ -375,7 +375,7 @@ impl Index for Elastic {
                 return Ok(Vec::new());
             }
             let (alias, next_alias) = (&*self.shared.alias, &*self.next_alias());
-            document::check(&self.shared.definition).map_err(IndexError)?;
+            document::check_definition(&self.shared.definition).map_err(IndexError)?;
             let Some(current) = self.alias_target(alias).await? else {
                 return Err(IndexError(format!(
                     "{alias} is not an alias yet: the next poll of a sync creates its index"
@@ -383,8 +383,8 @@ impl Index for Elastic {
             };
             let next = self.alias_target(next_alias).await?;
             let next = next.filter(|next| *next != current);
-            let mut all: Vec<Arc<dyn Index>> = vec![Arc::new(self.at(&current, alias))];
-            all.extend(next.map(|next| Arc::new(self.at(&next, next_alias)) as Arc<dyn Index>));
+            let mut all: Vec<Arc<dyn Index>> = vec![Arc::new(self.for_index(&current, alias))];
+            all.extend(next.map(|next| Arc::new(self.for_index(&next, next_alias)) as Arc<dyn Index>));
             Ok(all)
         })
     }

@@ -7,7 +7,7 @@ use super::index::{Index, IndexError};
 use super::source::{Row, Source};
 
 /// The most ids that are requested from an index for one search.
-const MOST: usize = 10_000;
+const MAX_SEARCH_IDS: usize = 10_000;
 
 /// Enqueues a check of all rows if the index is empty, and creates the index if it does not exist.
 /// Returns the number of jobs. A sync calls this automatically.
@@ -44,10 +44,10 @@ pub async fn search_rows(
         let is_all = ids.len() < asked;
         ids.retain(|id| known.insert(id.clone()));
         rows.extend(rows_of(source, &ids).await?);
-        if rows.len() >= most || is_all || asked >= MOST {
+        if rows.len() >= most || is_all || asked >= MAX_SEARCH_IDS {
             rows.truncate(most);
             return Ok(rows);
         }
-        asked = asked.saturating_mul(4).min(MOST);
+        asked = asked.saturating_mul(4).min(MAX_SEARCH_IDS);
     }
 }

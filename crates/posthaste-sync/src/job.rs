@@ -8,7 +8,7 @@ use posthaste::Error;
 use posthaste::{Job, Misread, NewJob};
 
 #[derive(Serialize, Deserialize)]
-struct Arguments {
+struct IndexJobArguments {
     id: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     deleted: Option<i64>,
@@ -35,7 +35,7 @@ pub fn queue(table: &str) -> String {
 /// # Ok(()) }
 /// ```
 pub fn index_job(table: &str, request: &SyncRequest) -> Result<NewJob, Error> {
-    let arguments = Arguments {
+    let arguments = IndexJobArguments {
         id: request.id.clone(),
         deleted: request.deleted,
         force: request.force,
@@ -45,7 +45,7 @@ pub fn index_job(table: &str, request: &SyncRequest) -> Result<NewJob, Error> {
 }
 
 /// Reads the request of a job. Other arguments belong to the program.
-pub(super) fn request(job: &Job) -> Result<SyncRequest, Misread> {
-    let Arguments { id, deleted, force } = job.arguments()?;
+pub(super) fn parse_request(job: &Job) -> Result<SyncRequest, Misread> {
+    let IndexJobArguments { id, deleted, force } = job.arguments()?;
     Ok(SyncRequest { id, force, deleted })
 }

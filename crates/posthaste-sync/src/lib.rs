@@ -81,7 +81,7 @@ pub use posthaste_elastic::Client as ElasticClient;
 pub use reindex::{Reindex, ReindexPlan, reindex_queue};
 pub use source::{Body, Field, Row, RowVersion, Source, SourceError};
 pub use status::{DOCUMENTS_TOTAL, SyncCount, SyncStatus};
-pub use store::behind::behind;
+pub use store::behind::lagging_syncs;
 pub use synced::{Access, IndexKind, OpenIndex, Synced};
 pub use table::{Query, Table};
 
@@ -92,11 +92,11 @@ use posthaste::{Backoff, Error, JobId};
 pub struct SyncBuilder {
     source: Arc<dyn Source>,
     index: Arc<dyn Index>,
-    options: Options,
+    options: SyncOptions,
 }
 
 #[derive(Clone, Debug)]
-struct Options {
+struct SyncOptions {
     period: Duration,
     batch: usize,
     bytes: usize,
@@ -106,7 +106,7 @@ struct Options {
     backoff: Backoff,
 }
 
-impl Default for Options {
+impl Default for SyncOptions {
     fn default() -> Self {
         Self {
             period: Duration::from_secs(60),
@@ -174,7 +174,7 @@ impl SyncBuilder {
             let problem = "a sync's batch, period and time limit must not be 0";
             return Err(Error::config(problem));
         }
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SharedState {
             source: self.source,
             index: self.index,
             options: self.options,
@@ -185,7 +185,7 @@ impl SyncBuilder {
             status: Mutex::default(),
             is_filled: AtomicBool::new(false),
         });
-        tokio::spawn(sync_loop::run(Arc::clone(&shared)));
+        tokio::spawn(sync_loop::run_until_stopped(Arc::clone(&shared)));
         Ok(IndexSync { shared })
     }
 }
@@ -194,7 +194,7 @@ impl SyncBuilder {
 /// [`WorkerBuilder::consumer`](posthaste::WorkerBuilder::consumer) on the table's [`queue`].
 #[derive(Clone)]
 pub struct IndexSync {
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
 }
 
 impl IndexSync {
@@ -208,7 +208,7 @@ impl IndexSync {
         SyncBuilder {
             source,
             index,
-            options: Options::default(),
+            options: SyncOptions::default(),
         }
     }
 
@@ -219,10 +219,10 @@ impl IndexSync {
 }
 
 /// The state that the consumer and its task share.
-struct Shared {
+struct SharedState {
     source: Arc<dyn Source>,
     index: Arc<dyn Index>,
-    options: Options,
+    options: SyncOptions,
     inbox: Mutex<Inbox>,
     arrived: Notify,
     /// Cancelled when no more work is to begin.
@@ -241,7 +241,7 @@ struct Inbox {
     waiting: Vec<Delivery>,
 }
 
-impl Shared {
+impl SharedState {
     fn inbox(&self) -> MutexGuard<'_, Inbox> {
         self.inbox.lock()
     }

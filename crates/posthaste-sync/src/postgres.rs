@@ -10,11 +10,11 @@ use serde_json::json;
 use super::decide::IndexedVersion;
 use super::index::{Index, IndexError, Proof, Write, WriteOutcome};
 use crate::store::Connections;
-use crate::store::search::{Search, WriteFailure};
+use crate::store::search::{SearchTable, WriteFailure};
 
 /// Length of an id in bytes, a third of a page, above which a refusal is final. Postgres may refuse
 /// shorter ids too, together with their documents.
-const LONGEST_ID: usize = 2_600;
+const MAX_ID_BYTES: usize = 2_600;
 
 /// The weight of a field in the ranking of results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ impl Postgres {
     /// deadpool-postgres or of sqlx, or a URL, as for a [`Table`](crate::Table).
     pub fn new(database: impl Into<Database>, index: impl Into<String>) -> Self {
         Self {
-            pool: Connections::to(database),
+            pool: Connections::new(database),
             index: index.into(),
             language: "english".into(),
             weights: serde_json::Map::new(),
@@ -69,11 +69,11 @@ impl Postgres {
     /// is that of web searches: words, `"phrases"`, `or`, `-without`.
     pub async fn search(&self, query: &str, most: usize) -> Result<Vec<String>, IndexError> {
         let most = i64::try_from(most).unwrap_or(i64::MAX);
-        self.table("").search(query, most).await
+        self.to_search("").search(query, most).await
     }
 
-    fn table<'a>(&'a self, weights: &'a str) -> Search<'a> {
-        Search {
+    fn to_search<'a>(&'a self, weights: &'a str) -> SearchTable<'a> {
+        SearchTable {
             pool: &self.pool,
             index: &self.index,
             language: &self.language,
@@ -85,7 +85,7 @@ impl Postgres {
     /// halves of a failed batch are written separately.
     async fn write_parts(&self, writes: &[Write]) -> Result<Vec<WriteOutcome>, IndexError> {
         let weights = serde_json::Value::Object(self.weights.clone()).to_string();
-        let table = self.table(&weights);
+        let table = self.to_search(&weights);
         let mut answers = Vec::with_capacity(writes.len());
         let mut parts = vec![writes];
         while let Some(part) = parts.pop() {
@@ -95,7 +95,7 @@ impl Postgres {
                     false => WriteOutcome::Older,
                 })),
                 Err(WriteFailure::Rejected(reason)) if part.len() == 1 => {
-                    answers.push(match part[0].id.len() > LONGEST_ID {
+                    answers.push(match part[0].id.len() > MAX_ID_BYTES {
                         true => WriteOutcome::Never { reason },
                         false => WriteOutcome::Rejected { reason },
                     });
@@ -137,7 +137,7 @@ impl Index for Postgres {
         _: Proof,
     ) -> BoxFuture<'a, Result<Vec<Option<IndexedVersion>>, IndexError>> {
         Box::pin(async move {
-            let seen = self.table("").read(ids).await?;
+            let seen = self.to_search("").read(ids).await?;
             let seen: std::collections::HashMap<String, IndexedVersion> =
                 seen.into_iter().collect();
             Ok(ids.iter().map(|id| seen.get(id).copied()).collect())
@@ -150,11 +150,11 @@ impl Index for Postgres {
         most: usize,
     ) -> BoxFuture<'a, Result<Vec<(String, IndexedVersion)>, IndexError>> {
         let most = i64::try_from(most).unwrap_or(i64::MAX);
-        Box::pin(async move { self.table("").walk(after, most).await })
+        Box::pin(async move { self.to_search("").walk(after, most).await })
     }
 
     fn is_empty(&self) -> BoxFuture<'_, Result<bool, IndexError>> {
-        Box::pin(async move { self.table("").is_empty().await })
+        Box::pin(async move { self.to_search("").is_empty().await })
     }
 
     fn awaits_fill(&self) -> BoxFuture<'_, Result<bool, IndexError>> {
@@ -167,14 +167,14 @@ impl Index for Postgres {
     ) -> BoxFuture<'a, Result<Vec<bool>, IndexError>> {
         Box::pin(async move {
             let weights = serde_json::Value::Object(self.weights.clone()).to_string();
-            let held = self.table(&weights).match_documents(documents).await?;
+            let held = self.to_search(&weights).match_documents(documents).await?;
             let held: std::collections::HashSet<String> = held.into_iter().collect();
             Ok(documents.iter().map(|(id, _)| held.contains(id)).collect())
         })
     }
 
     fn prune_deletions(&self, older_than: Duration) -> BoxFuture<'_, Result<u64, IndexError>> {
-        Box::pin(async move { self.table("").prune_deletions(older_than).await })
+        Box::pin(async move { self.to_search("").prune_deletions(older_than).await })
     }
 
     fn search<'a>(

@@ -8,11 +8,11 @@ use tracing::field::Empty;
 use super::compare::{SyncOutcome, SyncRequest};
 
 /// The most traces that the span of a pass links to.
-const LINKS: usize = 32;
+const MAX_LINKS: usize = 32;
 
 /// Creates a span that stays open until it is dropped. It is never entered, so that log lines do
 /// not repeat its fields.
-pub(super) fn passing(index: &str, requested: &[(Delivery, SyncRequest)]) -> Span {
+pub(super) fn pass_span(index: &str, requested: &[(Delivery, SyncRequest)]) -> Span {
     let jobs = || requested.iter().map(|(delivery, _)| &delivery.job);
     let span = tracing::info_span!(
         "sync",
@@ -29,14 +29,14 @@ pub(super) fn passing(index: &str, requested: &[(Delivery, SyncRequest)]) -> Spa
     );
     if !span.is_disabled() {
         let traces = jobs().filter_map(|job| job.traceparent());
-        let traces: Vec<&str> = traces.take(LINKS).collect();
+        let traces: Vec<&str> = traces.take(MAX_LINKS).collect();
         span.record("links", traces.join(" "));
     }
     span
 }
 
 /// Records the number of documents of each outcome.
-pub(super) fn passed(span: &Span, outcomes: &[SyncOutcome]) {
+pub(super) fn record_outcomes(span: &Span, outcomes: &[SyncOutcome]) {
     if span.is_disabled() {
         return;
     }

@@ -14,9 +14,9 @@ pub const DOCUMENTS_TOTAL: &str = "posthaste_sync_documents_total";
 
 /// The most tags that are counted separately. Limited because the programs that write rows choose
 /// them.
-const TAGS: usize = 100;
+const MAX_TAGS: usize = 100;
 /// The tag under which all others are counted.
-const OTHER: &str = "other";
+const OTHER_TAG: &str = "other";
 
 /// The status of a sync since it was started.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -64,7 +64,7 @@ impl SyncStatus {
     }
 
     /// Counts the outcomes of a batch.
-    pub(super) fn count<'a>(&mut self, batch: impl Iterator<Item = (&'a Job, &'a SyncOutcome)>) {
+    pub(super) fn count_batch<'a>(&mut self, batch: impl Iterator<Item = (&'a Job, &'a SyncOutcome)>) {
         let mut sums = BTreeMap::<_, u64>::new();
         for (job, outcome) in batch {
             let (what, reason) = match outcome {
@@ -85,7 +85,7 @@ impl SyncStatus {
                 .or_default() += 1;
         }
         for ((queue, tag, what, reason), jobs) in sums {
-            let tag = self.add(tag, what, reason, jobs);
+            let tag = self.add_jobs(tag, what, reason, jobs);
             metrics::counter!(
                 DOCUMENTS_TOTAL,
                 "queue" => queue.to_owned(), "tag" => tag, "outcome" => what, "reason" => reason
@@ -95,14 +95,14 @@ impl SyncStatus {
     }
 
     /// Returns the tag under which the jobs were counted.
-    fn add(&mut self, tag: &str, what: &'static str, reason: &'static str, jobs: u64) -> String {
+    fn add_jobs(&mut self, tag: &str, what: &'static str, reason: &'static str, jobs: u64) -> String {
         let is_known = self.tags.contains(tag);
-        let tag = if is_known || self.tags.len() < TAGS {
+        let tag = if is_known || self.tags.len() < MAX_TAGS {
             tag
         } else {
-            OTHER
+            OTHER_TAG
         };
-        if !is_known && tag != OTHER {
+        if !is_known && tag != OTHER_TAG {
             self.tags.insert(tag.into());
         }
         *self.counts.entry((tag.into(), what, reason)).or_default() += jobs;
@@ -118,11 +118,11 @@ mod tests {
     fn the_first_hundred_tags_are_counted_separately() {
         let mut status = SyncStatus::default();
         for n in 0..150 {
-            status.add(&format!("tag{n}"), "done", "equal", 2);
-            status.add("tag7", "written", "missing", 1);
+            status.add_jobs(&format!("tag{n}"), "done", "equal", 2);
+            status.add_jobs("tag7", "written", "missing", 1);
         }
         let tags: BTreeSet<&str> = status.counts().map(|one| one.tag).collect();
-        assert_eq!(tags.len(), TAGS + 1);
+        assert_eq!(tags.len(), MAX_TAGS + 1);
         let of = |tag: &str, what: &str| {
             let mut all = status.counts();
             all.find(|one| (one.tag, one.what) == (tag, what))
@@ -131,7 +131,7 @@ mod tests {
         assert_eq!(of("tag7", "written"), Some(150));
         assert_eq!(of("tag99", "done"), Some(2));
         assert_eq!(of("tag100", "done"), None);
-        assert_eq!(of(OTHER, "done"), Some(2 * 50));
+        assert_eq!(of(OTHER_TAG, "done"), Some(2 * 50));
         assert_eq!(status.total("done"), 300);
     }
 }

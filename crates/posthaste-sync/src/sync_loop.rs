@@ -12,26 +12,26 @@ use tokio::time::{Instant, timeout_at};
 use super::compare::{Pass, SyncOutcome, SyncRequest};
 use super::fill::fill;
 use super::index::IndexError;
-use super::{Shared, job, spans};
+use super::{SharedState, job, spans};
 use posthaste::__private::panic_text;
 use posthaste::RetryLater;
 use posthaste::consumer::{Delivery, Outcome};
 
 /// Time to wait for the first jobs of a batch. It exceeds a second because an idle worker polls
 /// once a second.
-const FIRST: Duration = Duration::from_millis(1500);
+const FIRST_JOB_WAIT: Duration = Duration::from_millis(1500);
 /// Time to wait for more jobs after the last ones. Several claims may follow, because each takes
 /// one priority.
-const NEXT: Duration = Duration::from_millis(500);
+const NEXT_JOB_WAIT: Duration = Duration::from_millis(500);
 /// The most time that received jobs wait for a full batch, if the period is longer: filling a batch
 /// with jobs that arrive one by one would take many periods.
-const LONGEST: Duration = Duration::from_secs(10);
+const MAX_BATCH_WAIT: Duration = Duration::from_secs(10);
 /// Time between two removals of old deletions.
-const FORGET: Duration = Duration::from_secs(3600);
+const PRUNE_INTERVAL: Duration = Duration::from_secs(3600);
 
 /// Syncs until the worker stops. After a panic the next poll starts in a period: if the panic ended
 /// the sync, its jobs would wait forever unnoticed.
-pub(super) async fn run(shared: Arc<Shared>) {
+pub(super) async fn run_until_stopped(shared: Arc<SharedState>) {
     while let Err(panic) = AssertUnwindSafe(run_polls(&shared)).catch_unwind().await {
         let problem = format!("a poll panicked: {}", panic_text(&*panic));
         tracing::error!(
@@ -47,7 +47,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
     }
 }
 
-async fn run_polls(shared: &Shared) {
+async fn run_polls(shared: &SharedState) {
     let mut next_poll = Instant::now();
     let mut forget_at = Instant::now();
     while !shared.stopping.is_cancelled() {
@@ -58,29 +58,29 @@ async fn run_polls(shared: &Shared) {
         };
         if is_time {
             next_poll = Instant::now() + shared.options.period;
-            shared.poll().await;
+            shared.run_poll().await;
         } else if !shared.inbox().waiting.is_empty() {
             // These jobs were claimed just before the last poll ended, or belong to a worker that
             // died.
-            let (batch, comes_alone) = shared.gather().await;
+            let (batch, comes_alone) = shared.gather_batch().await;
             shared.run_pass(batch).await;
             if comes_alone {
                 // Claims paused for this job, and may have ended the last poll early.
-                next_poll = next_poll.min(Instant::now() + NEXT);
+                next_poll = next_poll.min(Instant::now() + NEXT_JOB_WAIT);
             }
         }
         if forget_at <= Instant::now() {
-            forget_at = Instant::now() + FORGET;
+            forget_at = Instant::now() + PRUNE_INTERVAL;
             shared.prune_deletions().await;
         }
     }
 }
 
-impl Shared {
+impl SharedState {
     /// Runs batch after batch while each is at least half full and was tried. Two are in flight:
     /// while the index processes one, Postgres is queried for the other, and the next one is
     /// claimed.
-    async fn poll(&self) {
+    async fn run_poll(&self) {
         let limit = self.options.time_limit;
         tokio::select! {
             // If no row changes, no pass would notice that the index is gone.
@@ -92,18 +92,18 @@ impl Shared {
         }
         let is_over = Mutex::new(false);
         self.inbox().is_open = true;
-        tokio::join!(self.batches(&is_over), self.batches(&is_over));
+        tokio::join!(self.run_batches(&is_over), self.run_batches(&is_over));
         self.inbox().is_open = false;
     }
 
-    async fn batches(&self, is_over: &Mutex<bool>) {
+    async fn run_batches(&self, is_over: &Mutex<bool>) {
         loop {
             let batch = {
                 let mut is_over = is_over.lock().await;
                 if *is_over {
                     return;
                 }
-                let (batch, comes_alone) = self.gather().await;
+                let (batch, comes_alone) = self.gather_batch().await;
                 // Slow claims make a batch smaller than possible, and the rest of a backlog would
                 // wait for a period. A job that is delivered alone does not indicate how many wait
                 // for it.
@@ -125,8 +125,8 @@ impl Shared {
 
     /// Collects jobs until the batch is full or no more arrive. Also returns whether the batch is a
     /// single job whose worker died.
-    async fn gather(&self) -> (Vec<Delivery>, bool) {
-        let mut wait = FIRST;
+    async fn gather_batch(&self) -> (Vec<Delivery>, bool) {
+        let mut wait = FIRST_JOB_WAIT;
         let mut latest = None;
         loop {
             let (before, comes_alone) = {
@@ -139,9 +139,9 @@ impl Shared {
                 return (std::mem::take(&mut self.inbox().waiting), comes_alone);
             }
             if before > 0 {
-                let longest = self.options.period.clamp(NEXT, LONGEST);
+                let longest = self.options.period.clamp(NEXT_JOB_WAIT, MAX_BATCH_WAIT);
                 let latest = *latest.get_or_insert_with(|| Instant::now() + longest);
-                wait = NEXT.min(latest.saturating_duration_since(Instant::now()));
+                wait = NEXT_JOB_WAIT.min(latest.saturating_duration_since(Instant::now()));
             }
             let more = tokio::select! {
                 more = tokio::time::timeout(wait, self.arrived.notified()) => more.is_ok(),
@@ -158,13 +158,13 @@ impl Shared {
     async fn run_pass(&self, batch: Vec<Delivery>) -> bool {
         let mut requested = Vec::with_capacity(batch.len());
         for delivery in batch {
-            match job::request(&delivery.job) {
+            match job::parse_request(&delivery.job) {
                 Ok(request) => requested.push((delivery, request)),
                 Err(misread) => {
                     let reason = misread.to_string();
                     let outcome = SyncOutcome::Failed(reason.clone());
                     let counted = [(&*delivery.job, &outcome)];
-                    self.status().count(counted.into_iter());
+                    self.status().count_batch(counted.into_iter());
                     delivery.ticket.settle(Outcome::Discard { reason });
                 }
             }
@@ -173,20 +173,20 @@ impl Shared {
             .iter()
             .map(|(_, request)| request.clone())
             .collect();
-        let span = spans::passing(&self.index.label(), &requested);
-        let outcomes = self.pass(&requests).await;
-        spans::passed(&span, &outcomes);
+        let span = spans::pass_span(&self.index.label(), &requested);
+        let outcomes = self.sync_documents(&requests).await;
+        spans::record_outcomes(&span, &outcomes);
         drop(span);
         let mut was_tried = false;
         let mut rescheduled = None;
         let jobs = requested.iter().map(|(delivery, _)| &*delivery.job);
-        self.status().count(jobs.zip(&outcomes));
+        self.status().count_batch(jobs.zip(&outcomes));
         for ((delivery, _), outcome) in requested.into_iter().zip(outcomes) {
             match &outcome {
                 SyncOutcome::Rescheduled(reason) => rescheduled = Some(reason.clone()),
                 _ => was_tried = true,
             }
-            self.settle(delivery, outcome);
+            self.settle_job(delivery, outcome);
         }
         if let Some(reason) = rescheduled {
             let index = self.index.label();
@@ -199,7 +199,7 @@ impl Shared {
         was_tried && !self.stopping.is_cancelled()
     }
 
-    async fn pass(&self, requests: &[SyncRequest]) -> Vec<SyncOutcome> {
+    async fn sync_documents(&self, requests: &[SyncRequest]) -> Vec<SyncOutcome> {
         let pass = Pass {
             source: &*self.source,
             index: &*self.index,
@@ -256,7 +256,7 @@ impl Shared {
         Ok(())
     }
 
-    fn settle(&self, delivery: Delivery, outcome: SyncOutcome) {
+    fn settle_job(&self, delivery: Delivery, outcome: SyncOutcome) {
         let ticket = delivery.ticket;
         // Due before the next poll, so that the next poll claims it.
         let next = self.options.period / 2;

@@ -21,10 +21,10 @@ impl Table {
     /// connections of its own, by the settings. Invalid settings are reported as the error of the
     /// first check.
     pub fn new(database: impl Into<Database>, name: impl Into<String>) -> Self {
-        Self::over(Connections::to(database), name)
+        Self::with_connections(Connections::new(database), name)
     }
 
-    pub(crate) fn over(pool: Connections, name: impl Into<String>) -> Self {
+    pub(crate) fn with_connections(pool: Connections, name: impl Into<String>) -> Self {
         let name = name.into();
         Self { pool, name }
     }
@@ -35,11 +35,11 @@ impl Source for Table {
         &'a self,
         ids: &'a [String],
     ) -> BoxFuture<'a, Result<Vec<RowVersion>, SourceError>> {
-        Box::pin(store::versions(&self.pool, &self.name, ids))
+        Box::pin(store::read_versions(&self.pool, &self.name, ids))
     }
 
     fn rows<'a>(&'a self, ids: &'a [String]) -> BoxFuture<'a, Result<Vec<Row>, SourceError>> {
-        Box::pin(store::rows(&self.pool, &self.name, ids))
+        Box::pin(store::read_rows(&self.pool, &self.name, ids))
     }
 
     fn walk<'a>(
@@ -47,22 +47,22 @@ impl Source for Table {
         after: Option<&'a str>,
         most: usize,
     ) -> BoxFuture<'a, Result<Vec<RowVersion>, SourceError>> {
-        Box::pin(store::page(&self.pool, &self.name, after, most))
+        Box::pin(store::read_page(&self.pool, &self.name, after, most))
     }
 
     fn pending<'a>(
         &'a self,
         ids: &'a [String],
     ) -> BoxFuture<'a, Result<HashSet<String>, SourceError>> {
-        Box::pin(store::pending(&self.pool, &self.name, ids))
+        Box::pin(store::read_pending(&self.pool, &self.name, ids))
     }
 
     fn fields(&self) -> BoxFuture<'_, Result<Vec<Field>, SourceError>> {
-        Box::pin(store::fields(&self.pool, &self.name))
+        Box::pin(store::read_fields(&self.pool, &self.name))
     }
 
     fn fill(&self) -> BoxFuture<'_, Result<u64, SourceError>> {
-        Box::pin(store::fill(&self.pool, &self.name))
+        Box::pin(store::enqueue_fill(&self.pool, &self.name))
     }
 }
 
@@ -80,14 +80,14 @@ impl Query {
     /// text`, `version bigint` and `document jsonb`, which is NULL for a hidden row. It runs in
     /// this [`Database`], as for a [`Table`].
     pub fn new(database: impl Into<Database>, rows: impl Into<String>) -> Self {
-        Self::over(Connections::to(database), rows)
+        Self::with_connections(Connections::new(database), rows)
     }
 
-    pub(crate) fn over(pool: Connections, rows: impl Into<String>) -> Self {
+    pub(crate) fn with_connections(pool: Connections, rows: impl Into<String>) -> Self {
         let rows = rows.into();
         Self {
             pool,
-            versions: store::versions_of(&rows),
+            versions: store::versions_statement(&rows),
             rows,
             walk: None,
         }
@@ -115,11 +115,11 @@ impl Source for Query {
         &'a self,
         ids: &'a [String],
     ) -> BoxFuture<'a, Result<Vec<RowVersion>, SourceError>> {
-        Box::pin(store::versions_by(&self.pool, &self.versions, ids))
+        Box::pin(store::read_versions_by(&self.pool, &self.versions, ids))
     }
 
     fn rows<'a>(&'a self, ids: &'a [String]) -> BoxFuture<'a, Result<Vec<Row>, SourceError>> {
-        Box::pin(store::rows_by(&self.pool, &self.rows, ids))
+        Box::pin(store::read_rows_by(&self.pool, &self.rows, ids))
     }
 
     fn walk<'a>(
@@ -131,7 +131,7 @@ impl Source for Query {
             let missing =
                 || SourceError::Down("this query has no statement for reading pages".into());
             let walk = self.walk.as_ref().ok_or_else(missing)?;
-            store::page_by(&self.pool, walk, after, most).await
+            store::read_page_by(&self.pool, walk, after, most).await
         })
     }
 }

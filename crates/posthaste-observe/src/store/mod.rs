@@ -37,7 +37,7 @@ impl Snapshot {
         let sums = self.sums_by_queue();
         let is_left = |(queue, sums): (&&str, &Sums)| queue.starts_with("sync.") && left(sums) > 0;
         let mut behind = match sums.iter().any(is_left) {
-            true => posthaste_sync::behind(client).await?,
+            true => posthaste_sync::lagging_syncs(client).await?,
             false => BTreeMap::new(),
         };
         for sync in &mut self.syncs {

@@ -4,26 +4,26 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use super::{AuditRun, DifferingDocument, Side};
+use super::{AuditRun, DifferingDocument, AuditSide};
 use crate::audited::Difference;
 use crate::compare::{DELETED_BY_OTHERS, Pass, SyncOutcome, SyncRequest};
 use crate::index::{IndexError, Proof};
 
 /// Time for which the audit retries documents that other clients deleted: servers refuse such
 /// writes for 60 s by default.
-const REFUSED_FOR: Duration = Duration::from_secs(75);
-const TRIED_AGAIN_EVERY: Duration = Duration::from_secs(5);
+const RETRY_REFUSED_FOR: Duration = Duration::from_secs(75);
+const RETRY_REFUSED_INTERVAL: Duration = Duration::from_secs(5);
 
 impl AuditRun<'_> {
     /// Checks these ids again, the index before Postgres, so that changes between the two reads of
     /// a page do not count. Then counts the differences, and repairs them if the audit repairs.
-    pub(super) async fn judge(&mut self, ids: Vec<String>, side: Side) -> Result<(), IndexError> {
-        let mut different = self.different(&ids, side).await?;
+    pub(super) async fn recheck_and_repair(&mut self, ids: Vec<String>, side: AuditSide) -> Result<(), IndexError> {
+        let mut different = self.find_different(&ids, side).await?;
         if !self.audit.repair {
-            different = self.without_pending(different, side).await?;
+            different = self.leave_out_pending(different, side).await?;
         }
         for one in &different {
-            self.found.note(&one.id, one.difference);
+            self.found.note_difference(&one.id, one.difference);
         }
         if !self.audit.repair || different.is_empty() {
             return Ok(());
@@ -36,9 +36,9 @@ impl AuditRun<'_> {
                 deleted: None,
             })
             .collect();
-        self.write_until_taken(&requests).await;
+        self.write_and_retry(&requests).await;
         let ids: Vec<String> = requests.into_iter().map(|request| request.id).collect();
-        let still = self.different(&ids, side).await?;
+        let still = self.find_different(&ids, side).await?;
         let before: HashMap<&str, Option<i64>> = different
             .iter()
             .map(|one| (&*one.id, one.version))
@@ -52,10 +52,10 @@ impl AuditRun<'_> {
     /// Returns the documents whose rows have no pending job. A job that completed between the check
     /// of a document and the check for jobs has made the document equal, so documents without a job
     /// are checked again.
-    async fn without_pending(
+    async fn leave_out_pending(
         &mut self,
         mut different: Vec<DifferingDocument>,
-        side: Side,
+        side: AuditSide,
     ) -> Result<Vec<DifferingDocument>, IndexError> {
         for is_last in [false, true] {
             let mends = |one: &&DifferingDocument| match one.difference {
@@ -76,35 +76,35 @@ impl AuditRun<'_> {
             different.retain(|one| !pending.contains(&one.id));
             if !is_last && !ids.is_empty() {
                 let left: Vec<String> = different.iter().map(|one| one.id.clone()).collect();
-                different = self.different(&left, side).await?;
+                different = self.find_different(&left, side).await?;
             }
         }
         Ok(different)
     }
 
     /// Writes these, and retries for a limited time those that other clients deleted recently.
-    async fn write_until_taken(&mut self, requests: &[SyncRequest]) {
+    async fn write_and_retry(&mut self, requests: &[SyncRequest]) {
         let mut left = requests.to_vec();
         loop {
-            let unwritten = self.write(&left).await;
+            let unwritten = self.write_documents(&left).await;
             let is_refused = |reason: &String| reason == DELETED_BY_OTHERS;
             let refused = unwritten.iter().filter(|(_, reason)| is_refused(reason));
             let again: HashSet<&str> = refused.map(|(id, _)| &**id).collect();
-            if again.is_empty() || self.waited >= REFUSED_FOR {
-                self.found.count(unwritten);
+            if again.is_empty() || self.waited >= RETRY_REFUSED_FOR {
+                self.found.count_unwritten(unwritten);
                 return;
             }
             left.retain(|request| again.contains(&*request.id));
             let others = unwritten.into_iter();
             self.found
-                .count(others.filter(|(_, reason)| !is_refused(reason)));
-            tokio::time::sleep(TRIED_AGAIN_EVERY).await;
-            self.waited += TRIED_AGAIN_EVERY;
+                .count_unwritten(others.filter(|(_, reason)| !is_refused(reason)));
+            tokio::time::sleep(RETRY_REFUSED_INTERVAL).await;
+            self.waited += RETRY_REFUSED_INTERVAL;
         }
     }
 
     /// Returns the ids that were not written, each with the reason.
-    pub(super) async fn write(&self, requests: &[SyncRequest]) -> Vec<(String, String)> {
+    pub(super) async fn write_documents(&self, requests: &[SyncRequest]) -> Vec<(String, String)> {
         let pass = Pass {
             source: self.source,
             index: self.index,

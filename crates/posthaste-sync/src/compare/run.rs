@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{DELETED_BY_OTHERS, MADE_AT_ONCE, Pass, SyncOutcome, SyncRequest};
+use super::{DELETED_BY_OTHERS, MAKE_BATCH, Pass, SyncOutcome, SyncRequest};
 use crate::bisect::{PartialRead, ReadBudget, bisect_read_within};
-use crate::decide::{IndexedVersion, Reason, RowState, Step, decide};
+use crate::decide::{IndexedVersion, Reason, RowState, SyncStep, decide};
 use crate::index::{IndexError, Proof, Write, WriteOutcome};
 use crate::source::{Body, Row, RowVersion};
 
 /// One document of a pass.
-struct Document {
+struct PassDocument {
     request: SyncRequest,
     seen: Option<IndexedVersion>,
     is_made: bool,
@@ -21,9 +21,9 @@ struct Document {
     outcome: Option<SyncOutcome>,
 }
 
-impl Document {
+impl PassDocument {
     /// Returns whether this pass is finished with the document.
-    fn is_over(&self) -> bool {
+    fn is_finished(&self) -> bool {
         self.outcome.is_some() || self.is_left
     }
 
@@ -41,9 +41,9 @@ impl Document {
     }
 }
 
-pub(super) struct Run<'a> {
+pub(super) struct PassRun<'a> {
     pass: Pass<'a>,
-    documents: Vec<Document>,
+    documents: Vec<PassDocument>,
     places: HashMap<String, usize>,
     /// Distinguishes the writes of this pass from those of others.
     token: i64,
@@ -52,19 +52,19 @@ pub(super) struct Run<'a> {
 
 /// The writes of the next request.
 #[derive(Default)]
-struct Batch {
+struct WriteBatch {
     writes: Vec<(usize, Reason, Write)>,
     bytes: usize,
 }
 
-impl<'a> Run<'a> {
+impl<'a> PassRun<'a> {
     pub(super) fn new(pass: Pass<'a>, requests: &[SyncRequest], limit: Option<Duration>) -> Self {
-        let mut documents: Vec<Document> = Vec::with_capacity(requests.len());
+        let mut documents: Vec<PassDocument> = Vec::with_capacity(requests.len());
         let mut places = HashMap::with_capacity(requests.len());
         for request in requests {
             let place = *places.entry(request.id.clone()).or_insert(documents.len());
             let Some(known) = documents.get_mut(place) else {
-                documents.push(Document {
+                documents.push(PassDocument {
                     request: request.clone(),
                     seen: None,
                     is_made: false,
@@ -93,7 +93,7 @@ impl<'a> Run<'a> {
 
     /// Returns the time limits for reading rows: this fraction of the remaining time, so that
     /// documents can also be written and verified.
-    fn budget(&self, part: u32) -> Option<ReadBudget> {
+    fn read_budget(&self, part: u32) -> Option<ReadBudget> {
         let left = |until: Instant| until.saturating_duration_since(Instant::now());
         self.until.map(|until| ReadBudget::new(left(until) / part))
     }
@@ -110,7 +110,7 @@ impl<'a> Run<'a> {
         for (document, seen) in self.documents.iter_mut().zip(seen) {
             document.seen = seen;
         }
-        let mut batch = Batch::default();
+        let mut batch = WriteBatch::default();
         // Documents that the index lacks are made in any case. For the others the versions are read
         // first, because most are equal already.
         let (lacking, shown): (Vec<String>, Vec<String>) = ids.into_iter().partition(|id| {
@@ -118,37 +118,37 @@ impl<'a> Run<'a> {
             document.seen.is_none()
         });
         let mut to_make = lacking;
-        let versions = self.versions(&shown).await?;
+        let versions = self.read_versions(&shown).await?;
         for id in shown {
             let at = self.places[&id];
             let document = &self.documents[at];
-            if !document.is_over() {
+            if !document.is_finished() {
                 let row = versions.get(&id);
                 let row_state = document.row_state(row.map(|row| (row.version, row.is_live)));
                 match decide(row_state, document.seen, document.request.force) {
-                    Step::Write(..) => to_make.push(id),
-                    step => self.take(at, step, None, &mut batch).await?,
+                    SyncStep::Write(..) => to_make.push(id),
+                    step => self.apply_step(at, step, None, &mut batch).await?,
                 }
             }
         }
-        let budget = self.budget(2);
-        for ids in to_make.chunks(MADE_AT_ONCE) {
+        let budget = self.read_budget(2);
+        for ids in to_make.chunks(MAKE_BATCH) {
             if budget.is_some_and(ReadBudget::is_over) {
                 break;
             }
-            for row in self.rows(ids, budget).await? {
-                self.made(row, &mut batch).await?;
+            for row in self.read_rows(ids, budget).await? {
+                self.add_made_document(row, &mut batch).await?;
             }
             for id in ids {
-                self.take_missing_row(self.places[id], &mut batch).await?;
+                self.handle_missing_row(self.places[id], &mut batch).await?;
             }
         }
-        self.flush(&mut batch).await?;
+        self.send_writes(&mut batch).await?;
         self.confirm_forced_writes().await
     }
 
     /// Decides again and adds the write: the row may be newer than the version that was decided on.
-    async fn made(&mut self, row: Row, batch: &mut Batch) -> Result<(), IndexError> {
+    async fn add_made_document(&mut self, row: Row, batch: &mut WriteBatch) -> Result<(), IndexError> {
         let Some(&at) = self.places.get(&row.id) else {
             return Ok(());
         };
@@ -164,13 +164,13 @@ impl<'a> Run<'a> {
         };
         let row_state = document.row_state(Some((row.version, text.is_some())));
         let step = decide(row_state, document.seen, document.request.force);
-        self.take(at, step, text, batch).await
+        self.apply_step(at, step, text, batch).await
     }
 
     /// Handles a document whose row was not found.
-    async fn take_missing_row(&mut self, at: usize, batch: &mut Batch) -> Result<(), IndexError> {
+    async fn handle_missing_row(&mut self, at: usize, batch: &mut WriteBatch) -> Result<(), IndexError> {
         let document = &mut self.documents[at];
-        if document.is_made || document.is_over() {
+        if document.is_made || document.is_finished() {
             return Ok(());
         }
         if document.seen.is_some() {
@@ -179,23 +179,23 @@ impl<'a> Run<'a> {
             return Ok(());
         }
         let step = decide(document.row_state(None), None, document.request.force);
-        self.take(at, step, None, batch).await
+        self.apply_step(at, step, None, batch).await
     }
 
-    async fn take(
+    async fn apply_step(
         &mut self,
         at: usize,
-        step: Step,
+        step: SyncStep,
         document: Option<String>,
-        batch: &mut Batch,
+        batch: &mut WriteBatch,
     ) -> Result<(), IndexError> {
         let (mark, reason) = match step {
-            Step::Write(mark, reason) | Step::Delete(mark, reason) => (mark, reason),
-            Step::Done(reason) => {
+            SyncStep::Write(mark, reason) | SyncStep::Delete(mark, reason) => (mark, reason),
+            SyncStep::Done(reason) => {
                 self.documents[at].outcome = Some(SyncOutcome::Done(reason));
                 return Ok(());
             }
-            Step::Ahead(mark) => {
+            SyncStep::Ahead(mark) => {
                 let version = mark.version;
                 let problem = format!(
                     "the index has version {version}, which Postgres does not have: if commits \
@@ -207,7 +207,7 @@ impl<'a> Run<'a> {
         };
         let bytes = document.as_ref().map_or(0, String::len);
         if !batch.writes.is_empty() && batch.bytes + bytes > self.pass.bytes {
-            self.flush(batch).await?;
+            self.send_writes(batch).await?;
         }
         batch.bytes += bytes;
         let write = Write {
@@ -220,8 +220,8 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    async fn flush(&mut self, batch: &mut Batch) -> Result<(), IndexError> {
-        let Batch { writes, .. } = std::mem::take(batch);
+    async fn send_writes(&mut self, batch: &mut WriteBatch) -> Result<(), IndexError> {
+        let WriteBatch { writes, .. } = std::mem::take(batch);
         if writes.is_empty() {
             return Ok(());
         }
@@ -256,13 +256,13 @@ impl<'a> Run<'a> {
                 is_foreign: false,
             });
         }
-        self.report_deleted_rows(&refused).await
+        self.reschedule_deleted_by_others(&refused).await
     }
 
     /// Reschedules documents that the index refused although it shows nothing. A server remembers
     /// for a while the version of a document that another client deleted, and refuses it. Any other
     /// newer document would be visible by now.
-    async fn report_deleted_rows(&mut self, refused: &[usize]) -> Result<(), IndexError> {
+    async fn reschedule_deleted_by_others(&mut self, refused: &[usize]) -> Result<(), IndexError> {
         if refused.is_empty() {
             return Ok(());
         }
@@ -280,8 +280,8 @@ impl<'a> Run<'a> {
     /// distinguishes them from an earlier write of the same version.
     async fn confirm_forced_writes(&mut self) -> Result<(), IndexError> {
         let forced = SyncOutcome::Written(Reason::Forced);
-        let of = |one: &&mut Document| one.outcome.as_ref() == Some(&forced);
-        let mut written: Vec<&mut Document> = self.documents.iter_mut().filter(of).collect();
+        let of = |one: &&mut PassDocument| one.outcome.as_ref() == Some(&forced);
+        let mut written: Vec<&mut PassDocument> = self.documents.iter_mut().filter(of).collect();
         if written.is_empty() {
             return Ok(());
         }
@@ -299,17 +299,17 @@ impl<'a> Run<'a> {
     }
 
     /// Returns versions by id. A row whose version cannot be read has failed.
-    async fn versions(
+    async fn read_versions(
         &mut self,
         ids: &[String],
     ) -> Result<HashMap<String, RowVersion>, IndexError> {
-        let (source, budget) = (self.pass.source, self.budget(3));
+        let (source, budget) = (self.pass.source, self.read_budget(3));
         let all = bisect_read_within(budget, ids, |part| source.versions(part)).await?;
-        let read = self.read(all).into_iter();
+        let read = self.take_readable(all).into_iter();
         Ok(read.map(|row| (row.id.clone(), row)).collect())
     }
 
-    async fn rows(
+    async fn read_rows(
         &mut self,
         ids: &[String],
         budget: Option<ReadBudget>,
@@ -317,12 +317,12 @@ impl<'a> Run<'a> {
         let source = self.pass.source;
         source.check().await?;
         let all = bisect_read_within(budget, ids, |part| source.rows(part)).await?;
-        Ok(self.read(all))
+        Ok(self.take_readable(all))
     }
 
     /// Returns the rows that were read. Rows that could not be read have failed. Rows for which no
     /// time was left have no outcome, and are not treated as missing.
-    fn read<T>(&mut self, all: PartialRead<T>) -> Vec<T> {
+    fn take_readable<T>(&mut self, all: PartialRead<T>) -> Vec<T> {
         for one in all.unreadable {
             self.documents[self.places[&one.id]].outcome = Some(match one.is_for_good {
                 true => SyncOutcome::Rejected(one.reason),

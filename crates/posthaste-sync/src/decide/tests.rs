@@ -1,4 +1,4 @@
-use super::{IndexedVersion, Mark, Reason, RowState, Step, decide};
+use super::{IndexedVersion, Mark, Reason, RowState, SyncStep, decide};
 
 const FORCE: bool = true;
 
@@ -37,19 +37,19 @@ fn every_row_and_index_state_has_its_decision() {
     let row = RowState::Live { version: 5 };
     let gone = RowState::Dead { version: 5 };
     let unseen = RowState::Hidden { version: 5 };
-    let hide = |version, pass| Step::Delete(Mark { version, pass }, Deleted);
-    let forced_hide = |pass| Step::Delete(Mark { version: 5, pass }, Forced);
-    let write = |pass, why| Step::Write(Mark { version: 5, pass }, why);
-    let delete = |version| Step::Delete(Mark::deletion(version), Deleted);
-    let ahead = |version, pass| Step::Ahead(Mark { version, pass });
-    let last = Mark::LAST;
+    let hide = |version, pass| SyncStep::Delete(Mark { version, pass }, Deleted);
+    let forced_hide = |pass| SyncStep::Delete(Mark { version: 5, pass }, Forced);
+    let write = |pass, why| SyncStep::Write(Mark { version: 5, pass }, why);
+    let delete = |version| SyncStep::Delete(Mark::deletion(version), Deleted);
+    let ahead = |version, pass| SyncStep::Ahead(Mark { version, pass });
+    let last = Mark::DELETION_PASS;
     let table = [
         // A row: the index has nothing, something older, the same, something newer.
         (row, None, !FORCE, write(0, Missing)),
         (row, live(4, 0), !FORCE, write(0, Different)),
         (row, live(4, 7), !FORCE, write(0, Different)),
-        (row, live(5, 0), !FORCE, Step::Done(Equal)),
-        (row, live(5, 3), !FORCE, Step::Done(Equal)),
+        (row, live(5, 0), !FORCE, SyncStep::Done(Equal)),
+        (row, live(5, 3), !FORCE, SyncStep::Done(Equal)),
         (row, live(6, 0), !FORCE, ahead(6, 0)),
         // Created again after a deletion that the index shows.
         (row, dead(4), !FORCE, write(0, Missing)),
@@ -72,35 +72,35 @@ fn every_row_and_index_state_has_its_decision() {
         (unseen, live(5, last - 1), !FORCE, hide(5, last)),
         (unseen, live(6, 2), !FORCE, delete(6)),
         (unseen, hidden(4, 2), !FORCE, hide(5, 0)),
-        (unseen, hidden(5, 1), !FORCE, Step::Done(Neither)),
-        (unseen, hidden(6, 1), FORCE, Step::Done(Neither)),
+        (unseen, hidden(5, 1), !FORCE, SyncStep::Done(Neither)),
+        (unseen, hidden(6, 1), FORCE, SyncStep::Done(Neither)),
         (unseen, None, FORCE, forced_hide(0)),
         (unseen, live(5, 3), FORCE, forced_hide(4)),
         (unseen, hidden(5, 1), FORCE, forced_hide(2)),
-        (unseen, dead(5), FORCE, Step::Done(Neither)),
-        (unseen, dead(5), !FORCE, Step::Done(Neither)),
+        (unseen, dead(5), FORCE, SyncStep::Done(Neither)),
+        (unseen, dead(5), !FORCE, SyncStep::Done(Neither)),
         (row, hidden(4, 1), !FORCE, write(0, Missing)),
         (row, hidden(5, 0), !FORCE, write(1, Missing)),
         (row, hidden(5, 1), FORCE, write(2, Forced)),
         (row, hidden(5, last - 1), FORCE, ahead(5, last - 1)),
-        (gone, hidden(5, 1), !FORCE, Step::Done(Neither)),
+        (gone, hidden(5, 1), !FORCE, SyncStep::Done(Neither)),
         (gone, hidden(4, 1), !FORCE, delete(5)),
-        (RowState::Gone, hidden(5, 1), !FORCE, Step::Done(Neither)),
+        (RowState::Gone, hidden(5, 1), !FORCE, SyncStep::Done(Neither)),
         // A deletion leaves its mark even if the index lacks the document.
         (gone, None, !FORCE, delete(5)),
         (gone, live(4, 0), !FORCE, delete(5)),
         (gone, live(5, 2), !FORCE, delete(5)),
         (gone, live(6, 0), !FORCE, delete(6)),
         (gone, dead(4), !FORCE, delete(5)),
-        (gone, dead(5), !FORCE, Step::Done(Neither)),
-        (gone, dead(6), !FORCE, Step::Done(Neither)),
-        (gone, dead(5), FORCE, Step::Done(Neither)),
+        (gone, dead(5), !FORCE, SyncStep::Done(Neither)),
+        (gone, dead(6), !FORCE, SyncStep::Done(Neither)),
+        (gone, dead(5), FORCE, SyncStep::Done(Neither)),
         // No row, and the version of its deletion is unknown.
-        (RowState::Gone, None, !FORCE, Step::Done(Neither)),
+        (RowState::Gone, None, !FORCE, SyncStep::Done(Neither)),
         (RowState::Gone, live(4, 0), !FORCE, delete(4)),
-        (RowState::Gone, dead(4), !FORCE, Step::Done(Neither)),
+        (RowState::Gone, dead(4), !FORCE, SyncStep::Done(Neither)),
         (RowState::Gone, live(4, 0), FORCE, delete(4)),
-        (RowState::Gone, None, FORCE, Step::Done(Neither)),
+        (RowState::Gone, None, FORCE, SyncStep::Done(Neither)),
     ];
     for (row_state, seen, force, step) in table {
         assert_eq!(
@@ -118,8 +118,8 @@ fn foreign_writes_are_overwritten() {
         seen.map(|seen| IndexedVersion { is_altered, ..seen })
     };
     let row = RowState::Live { version: 5 };
-    let write = |pass| Step::Write(Mark { version: 5, pass }, Reason::Different);
-    let last = Mark::LAST;
+    let write = |pass| SyncStep::Write(Mark { version: 5, pass }, Reason::Different);
+    let last = Mark::DELETION_PASS;
     let unable = Mark {
         version: 5,
         pass: last - 1,
@@ -127,12 +127,12 @@ fn foreign_writes_are_overwritten() {
     for (seen, step) in [
         (live(5, 1), write(2)),
         (live(4, 1), write(0)),
-        (live(5, last - 1), Step::Ahead(unable)),
+        (live(5, last - 1), SyncStep::Ahead(unable)),
     ] {
         assert_eq!(decide(row, altered(seen), !FORCE), step, "{seen:?}");
     }
     let gone = decide(RowState::Gone, altered(live(5, 1)), !FORCE);
-    assert_eq!(gone, Step::Delete(Mark::deletion(5), Reason::Deleted));
+    assert_eq!(gone, SyncStep::Delete(Mark::deletion(5), Reason::Deleted));
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn decided_writes_are_accepted_by_the_index() {
                 RowState::Gone,
             ] {
                 for force in [false, true] {
-                    if let Step::Write(mark, _) | Step::Delete(mark, _) =
+                    if let SyncStep::Write(mark, _) | SyncStep::Delete(mark, _) =
                         decide(row_state, seen, force)
                     {
                         let before = seen.map(|seen| seen.mark);
@@ -191,10 +191,10 @@ fn rows_hidden_and_shown_at_one_version_converge() {
                 false => RowState::Hidden { version: 5 },
             };
             let (mark, is_live) = match decide(row_state, seen, force) {
-                Step::Write(mark, _) => (mark, true),
-                Step::Delete(mark, _) => (mark, false),
+                SyncStep::Write(mark, _) => (mark, true),
+                SyncStep::Delete(mark, _) => (mark, false),
                 step => {
-                    assert!(matches!(step, Step::Done(_)), "{seed}: {step:?}");
+                    assert!(matches!(step, SyncStep::Done(_)), "{seed}: {step:?}");
                     return None;
                 }
             };
@@ -234,7 +234,7 @@ fn rows_hidden_and_shown_at_one_version_converge() {
 fn marks_keep_their_order_as_numbers() {
     let mut marks = Vec::new();
     for version in [0, 1, 2, 1_700_000_000_000_000, (1 << 51) - 1] {
-        for pass in [0, 1, 77, Mark::LAST] {
+        for pass in [0, 1, 77, Mark::DELETION_PASS] {
             marks.push(Mark { version, pass });
         }
     }

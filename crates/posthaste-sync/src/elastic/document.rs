@@ -14,11 +14,11 @@ use crate::{IndexedVersion, Mark, Write};
 /// The name of the sync's field.
 pub(super) const POSTHASTE_FIELD: &str = "posthaste";
 /// The document's id as a field: servers sort by `_id` only if configured to, which costs memory.
-pub(super) const ID: &str = "posthaste.id";
-const DELETED_AT: &str = "posthaste.deleted_at";
+pub(super) const ID_FIELD: &str = "posthaste.id";
+const DELETED_AT_FIELD: &str = "posthaste.deleted_at";
 
 /// The longest id that servers accept, in bytes.
-const LONGEST_ID: usize = 512;
+const MAX_ID_BYTES: usize = 512;
 
 #[derive(Serialize, Deserialize, Default)]
 #[serde(default)]
@@ -36,11 +36,11 @@ struct PosthasteField {
 }
 
 pub(super) fn is_id(id: &str) -> bool {
-    (1..=LONGEST_ID).contains(&id.len())
+    (1..=MAX_ID_BYTES).contains(&id.len())
 }
 
 /// Returns the text to store for a write. The error is the reason of the refusal.
-pub(super) fn text(write: &Write, now: i64) -> Result<Box<RawValue>, String> {
+pub(super) fn stored_text(write: &Write, now: i64) -> Result<Box<RawValue>, String> {
     let ours = PosthasteField {
         id: write.id.clone(),
         token: write.token,
@@ -65,7 +65,7 @@ pub(super) fn text(write: &Write, now: i64) -> Result<Box<RawValue>, String> {
 }
 
 /// Returns the state of a stored document.
-pub(super) fn seen(version: i64, source: Option<&RawValue>) -> IndexedVersion {
+pub(super) fn parse_entry(version: i64, source: Option<&RawValue>) -> IndexedVersion {
     #[derive(Deserialize)]
     struct Stored {
         posthaste: Option<PosthasteField>,
@@ -107,7 +107,7 @@ pub(super) fn lacks_posthaste_field(source: Option<&RawValue>) -> bool {
 }
 
 /// The parts of a definition that must be objects, if they exist.
-const OBJECTS: [&str; 5] = [
+const OBJECT_PATHS: [&str; 5] = [
     "/settings",
     "/aliases",
     "/mappings",
@@ -117,12 +117,12 @@ const OBJECTS: [&str; 5] = [
 
 /// Refuses a definition that no index can be created with. The error names the invalid part without
 /// quoting it.
-pub(crate) fn check(users: &Value) -> Result<(), String> {
+pub(crate) fn check_definition(users: &Value) -> Result<(), String> {
     if !users.is_object() {
         return Err("definition: must be an object".into());
     }
     let is_wrong = |path: &&&str| users.pointer(path).is_some_and(|part| !part.is_object());
-    match OBJECTS.iter().find(is_wrong) {
+    match OBJECT_PATHS.iter().find(is_wrong) {
         None => Ok(()),
         Some(path) => Err(format!(
             "definition: {} must be an object",
@@ -131,36 +131,37 @@ pub(crate) fn check(users: &Value) -> Result<(), String> {
     }
 }
 
-/// Returns the body that an index is created with. The definition must have been [checked](check).
-pub(super) fn definition(users: &Value, alias: &str, recipe: &str) -> Value {
+/// Returns the body that an index is created with. The definition must have been
+/// [checked](check_definition).
+pub(super) fn index_definition(users: &Value, alias: &str, recipe: &str) -> Value {
     let mut definition = users.clone();
     // The token is never searched, so it costs only its place in the source.
     let stored = json!({"type": "long", "index": false, "doc_values": false});
     definition["mappings"]["properties"][POSTHASTE_FIELD] = json!({"dynamic": false, "properties": {
         "id": {"type": "keyword"}, "token": stored, "deleted_at": {"type": "long"},
     }});
-    definition["mappings"]["_meta"][POSTHASTE_FIELD] = json!({"definition": digest(users, recipe)});
+    definition["mappings"]["_meta"][POSTHASTE_FIELD] = json!({"definition": definition_digest(users, recipe)});
     definition["aliases"][alias] = json!({"is_write_index": true});
     definition
 }
 
 /// Returns a digest that distinguishes definitions, whatever the order of their fields, and recipes
 /// of documents.
-pub(super) fn digest(users: &Value, recipe: &str) -> String {
-    let digest = Sha256::digest([&canonical(users), recipe].concat());
+pub(super) fn definition_digest(users: &Value, recipe: &str) -> String {
+    let digest = Sha256::digest([&canonical_json(users), recipe].concat());
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn canonical(value: &Value) -> String {
+fn canonical_json(value: &Value) -> String {
     match value {
         Value::Object(fields) => {
             let fields: BTreeMap<&String, &Value> = fields.iter().collect();
             let fields = fields.into_iter();
-            let fields = fields.map(|(name, value)| format!("{name:?}:{}", canonical(value)));
+            let fields = fields.map(|(name, value)| format!("{name:?}:{}", canonical_json(value)));
             format!("{{{}}}", fields.collect::<Vec<_>>().join(","))
         }
         Value::Array(values) => {
-            let values: Vec<String> = values.iter().map(canonical).collect();
+            let values: Vec<String> = values.iter().map(canonical_json).collect();
             format!("[{}]", values.join(","))
         }
         plain => plain.to_string(),
@@ -173,7 +174,7 @@ pub(super) fn definition_digest_of(described: &Value) -> Option<&str> {
 }
 
 /// Returns whether an index has the mappings of the sync's field.
-pub(super) fn is_ours(described: &Value) -> bool {
+pub(super) fn has_posthaste_field(described: &Value) -> bool {
     let ours = &described["mappings"]["properties"][POSTHASTE_FIELD]["properties"];
     ours["id"]["type"] == "keyword" && ours["deleted_at"]["type"] == "long"
 }
@@ -184,24 +185,24 @@ pub(super) fn numbered_index(alias: &str, number: u64) -> String {
 }
 
 /// Returns the number of an index of this alias.
-pub(super) fn number(alias: &str, index: &str) -> Option<u64> {
+pub(super) fn index_number(alias: &str, index: &str) -> Option<u64> {
     let number = index.strip_prefix(alias)?.strip_prefix('-')?;
     number.parse().ok()
 }
 
-pub(super) fn is_deletion() -> Value {
-    json!({"exists": {"field": DELETED_AT}})
+pub(super) fn deletion_query() -> Value {
+    json!({"exists": {"field": DELETED_AT_FIELD}})
 }
 
-pub(super) fn is_unmanaged() -> Value {
-    json!({"bool": {"must_not": [{"exists": {"field": ID}}]}})
+pub(super) fn unmanaged_query() -> Value {
+    json!({"bool": {"must_not": [{"exists": {"field": ID_FIELD}}]}})
 }
 
-pub(super) fn deleted_before(ms: i64) -> Value {
-    json!({"range": {DELETED_AT: {"lt": ms}}})
+pub(super) fn deleted_before_query(ms: i64) -> Value {
+    json!({"range": {DELETED_AT_FIELD: {"lt": ms}}})
 }
 
-pub(super) fn now() -> i64 {
+pub(super) fn now_ms() -> i64 {
     Timestamp::now().as_millisecond()
 }
 
@@ -235,9 +236,9 @@ mod tests {
             let mut stored = stored;
             let plain = stored.to_string();
             stored[POSTHASTE_FIELD] = json!({"id": "ä\"1", "token": 5, "mark": 7 << 12 | 2});
-            let text = text(&write(document), 9).unwrap();
+            let text = stored_text(&write(document), 9).unwrap();
             assert_eq!(serde_json::from_str::<Value>(text.get()).unwrap(), stored);
-            let shown = seen(7 << 12 | 2, Some(&text));
+            let shown = parse_entry(7 << 12 | 2, Some(&text));
             assert_eq!((shown.mark, shown.token), (write(None).mark, 5));
             assert!(shown.is_live && !shown.is_altered);
             assert!(
@@ -245,14 +246,14 @@ mod tests {
                     && !matches_document(Some(&text), r#"{"a": [1]}"#)
             );
             // A partial update retains the sync's field and increments the version.
-            assert!(seen(7 << 12 | 3, Some(&text)).is_altered);
+            assert!(parse_entry(7 << 12 | 3, Some(&text)).is_altered);
         }
-        let gone = text(&write(None), 9).unwrap();
+        let gone = stored_text(&write(None), 9).unwrap();
         assert_eq!(
             gone.get(),
             r#"{"posthaste":{"id":"ä\"1","token":5,"mark":28674,"deleted_at":9}}"#
         );
-        assert!(!seen(0, Some(&gone)).is_live);
+        assert!(!parse_entry(0, Some(&gone)).is_live);
         // A document of another client is not the sync's, whatever its version is.
         for source in [
             "{}",
@@ -260,7 +261,7 @@ mod tests {
             r#"{"posthaste": {"id": 7, "mark": 1}}"#,
         ] {
             let source = RawValue::from_string(source.into()).unwrap();
-            let shown = seen(1, Some(&source));
+            let shown = parse_entry(1, Some(&source));
             assert!(shown.is_altered && shown.is_live, "{source}");
             assert_eq!(shown.mark.version, 0);
         }
@@ -269,7 +270,7 @@ mod tests {
     #[test]
     fn non_object_documents_are_refused_without_quoting() {
         for wrong in ["", "[1]", "{", "{\"geheim\"", "{} {}", "{\"geheim\": }"] {
-            let reason = text(&write(Some(wrong)), 9).unwrap_err();
+            let reason = stored_text(&write(Some(wrong)), 9).unwrap_err();
             assert!(!reason.contains("geheim"), "{reason}");
         }
     }
@@ -282,17 +283,17 @@ mod tests {
         let same: Value =
             serde_json::from_str(r#"{"mappings": {}, "settings": {"b": [2, {}], "a": 1}}"#)
                 .unwrap();
-        let made = definition(&one, "notes", "");
-        assert_eq!(definition_digest_of(&made), Some(&*digest(&same, "")));
-        assert!(is_ours(&made) && made["aliases"]["notes"]["is_write_index"] == true);
+        let made = index_definition(&one, "notes", "");
+        assert_eq!(definition_digest_of(&made), Some(&*definition_digest(&same, "")));
+        assert!(has_posthaste_field(&made) && made["aliases"]["notes"]["is_write_index"] == true);
         for other in [
             json!({}),
             json!({"settings": {"a": "1", "b": [2, {}]}, "mappings": {}}),
             json!({"settings": {"a": 1, "b": [{}, 2]}, "mappings": {}}),
         ] {
-            assert_ne!(digest(&other, ""), digest(&one, ""), "{other}");
+            assert_ne!(definition_digest(&other, ""), definition_digest(&one, ""), "{other}");
         }
-        assert_ne!(digest(&one, "other documents"), digest(&one, ""));
+        assert_ne!(definition_digest(&one, "other documents"), definition_digest(&one, ""));
         assert_eq!(definition_digest_of(&json!({"mappings": {}})), None);
     }
 
@@ -318,25 +319,25 @@ mod tests {
                 "definition: mappings._meta must be",
             ),
         ] {
-            let reason = check(&wrong).unwrap_err();
+            let reason = check_definition(&wrong).unwrap_err();
             assert!(
                 reason.contains(expected) && !reason.contains("geheim"),
                 "{reason}"
             );
         }
         let right = json!({"settings": {}, "mappings": {"properties": {}, "_meta": {"team": 1}}});
-        check(&right).unwrap();
+        check_definition(&right).unwrap();
         assert_eq!(
-            definition(&right, "notes", "")["mappings"]["_meta"]["team"],
+            index_definition(&right, "notes", "")["mappings"]["_meta"]["team"],
             1
         );
     }
 
     #[test]
     fn indexes_are_named_after_their_alias_and_number() {
-        assert_eq!(number("notes", &numbered_index("notes", 12)), Some(12));
+        assert_eq!(index_number("notes", &numbered_index("notes", 12)), Some(12));
         for other in ["notes", "notes-", "notes-next", "other-1", "notes-a-1"] {
-            assert_eq!(number("notes", other), None);
+            assert_eq!(index_number("notes", other), None);
         }
     }
 }

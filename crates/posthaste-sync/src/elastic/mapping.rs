@@ -8,7 +8,7 @@ use super::document::POSTHASTE_FIELD;
 use crate::Field;
 
 /// Names of top-level fields that the server reserves.
-const RESERVED: [&str; 19] = [
+const RESERVED_FIELDS: [&str; 19] = [
     "_data_stream_timestamp",
     "_doc_count",
     "_feature",
@@ -35,7 +35,7 @@ pub(super) fn field_problem(name: &str) -> Option<&'static str> {
     if name == POSTHASTE_FIELD {
         return Some("the sync has a field of this name");
     }
-    if RESERVED.contains(&name) {
+    if RESERVED_FIELDS.contains(&name) {
         return Some("the server has a field of this name");
     }
     let is_empty = name.split('.').any(|part| part.trim().is_empty());
@@ -46,22 +46,22 @@ pub(super) fn field_problem(name: &str) -> Option<&'static str> {
 pub(super) fn with_mappings(users: &Value, fields: &[Field]) -> Value {
     let mut definition = users.clone();
     if users.get("mappings").is_none() {
-        definition["mappings"] = mappings(fields);
+        definition["mappings"] = derive_mappings(fields);
     }
     definition
 }
 
-fn mappings(fields: &[Field]) -> Value {
+fn derive_mappings(fields: &[Field]) -> Value {
     let mut properties = Map::new();
     // The part before a dot may be a column too.
     let plain = |field: &&Field| field_problem(&field.name).is_none() && !field.name.contains('.');
     for field in fields.iter().filter(plain) {
-        if let Some(mapping) = mapping(&field.column_type) {
+        if let Some(mapping) = column_mapping(&field.column_type) {
             properties.insert(field.name.clone(), mapping);
         }
     }
     // For values in JSON columns, and for documents of a statement.
-    let number = |of: &str| json!({"match_mapping_type": of, "mapping": number()});
+    let number = |of: &str| json!({"match_mapping_type": of, "mapping": number_mapping()});
     json!({
         "date_detection": false,
         "dynamic_templates": [
@@ -73,26 +73,26 @@ fn mappings(fields: &[Field]) -> Value {
 }
 
 /// Returns the mapping of a column of this type, or `None` if the type of its JSON value decides.
-fn mapping(column_type: &str) -> Option<Value> {
+fn column_mapping(column_type: &str) -> Option<Value> {
     Some(match column_type {
         "json" | "jsonb" => return None,
         "int2" | "int4" | "int8" => json!({"type": "long"}),
-        "float4" | "float8" | "numeric" => number(),
+        "float4" | "float8" | "numeric" => number_mapping(),
         "bool" => json!({"type": "boolean"}),
         // Infinity and years before Christ are malformed dates.
         "date" | "timestamp" | "timestamptz" => json!({"type": "date", "ignore_malformed": true}),
         "uuid" | "enum" | "time" | "timetz" | "interval" | "inet" | "cidr" | "macaddr"
-        | "macaddr8" | "bit" | "varbit" | "bytea" | "range" | "money" | "oid" => word(),
-        _ => json!({"type": "text", "fields": {"keyword": word()}}),
+        | "macaddr8" | "bit" | "varbit" | "bytea" | "range" | "money" | "oid" => keyword_mapping(),
+        _ => json!({"type": "text", "fields": {"keyword": keyword_mapping()}}),
     })
 }
 
 /// NaN and infinity are strings in JSON.
-fn number() -> Value {
+fn number_mapping() -> Value {
     json!({"type": "double", "ignore_malformed": true})
 }
 
-fn word() -> Value {
+fn keyword_mapping() -> Value {
     json!({"type": "keyword", "ignore_above": 256})
 }
 
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn defined_mappings_are_preserved() {
+    fn mappings_in_the_users_definition_are_not_replaced() {
         let users = json!({"mappings": {"properties": {"title": {"type": "keyword"}}}});
         assert_eq!(with_mappings(&users, &[field("title", "text")]), users);
     }

@@ -10,13 +10,13 @@
 use posthaste_elastic::AliasChange;
 use serde_json::Value;
 
-use super::{Elastic, PAGE, document, mapping};
+use super::{Elastic, PAGE_SIZE, document, mapping};
 use crate::decide::IndexedVersion;
 use crate::index::{Index as _, IndexError, Proof, Write};
 use crate::{Audit, Audited, Field, Source};
 
 /// The most attempts of walks and of writes.
-const TRIES: usize = 5;
+const MAX_TRIES: usize = 5;
 
 /// The result of a rebuild.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,22 +44,22 @@ impl Elastic {
     pub async fn rebuild(&self, source: &dyn Source, audit: Audit) -> Result<Rebuilt, IndexError> {
         source.check().await?;
         let fields = source.fields().await?;
-        let old = self.current(&fields).await?;
-        let new = self.new_index(&old, &fields, &source.recipe()).await?;
+        let old = self.current_index(&fields).await?;
+        let new = self.open_next_index(&old, &fields, &source.recipe()).await?;
         let next = &*self.next_alias();
-        let begun = self.identity(&new).await?;
-        let (from, to) = (self.at(&old, &self.shared.alias), self.at(&new, next));
+        let begun = self.index_uuid(&new).await?;
+        let (from, to) = (self.for_index(&old, &self.shared.alias), self.for_index(&new, next));
         // Before the new index is filled: a row that was hidden and is shown again at the same
         // version must be written above the mark that hiding it left.
         from.copy_deletions(&to).await?;
-        let found = to.fill(source, audit).await?;
+        let found = to.fill_by_audits(source, audit).await?;
         self.client().refresh(&new).await?;
-        if self.identity(&new).await? != begun {
+        if self.index_uuid(&new).await? != begun {
             return Err(IndexError(format!(
                 "{new} was abandoned and started again meanwhile"
             )));
         }
-        self.switch(&old, &new).await?;
+        self.switch_alias(&old, &new).await?;
         Ok(Rebuilt {
             index: new,
             replaced: old,
@@ -69,7 +69,7 @@ impl Elastic {
 
     /// Points the alias to the new index. If the answer is lost, reads the alias to learn the
     /// outcome.
-    async fn switch(&self, old: &str, new: &str) -> Result<(), IndexError> {
+    async fn switch_alias(&self, old: &str, new: &str) -> Result<(), IndexError> {
         let (alias, next) = (&*self.shared.alias, &*self.next_alias());
         let changes = [
             AliasChange::Remove { alias, index: old },
@@ -113,7 +113,7 @@ impl Elastic {
 
     /// Returns the uuid, which distinguishes an index from another of the same name, if the server
     /// reports it.
-    async fn identity(&self, index: &str) -> Result<Option<Value>, IndexError> {
+    async fn index_uuid(&self, index: &str) -> Result<Option<Value>, IndexError> {
         let described = self.client().describe_index(index).await?;
         let uuid = described
             .as_ref()
@@ -122,7 +122,7 @@ impl Elastic {
     }
 
     /// Returns the index beside this one; creates it if it does not exist.
-    async fn new_index(
+    async fn open_next_index(
         &self,
         old: &str,
         fields: &[Field],
@@ -130,12 +130,12 @@ impl Elastic {
     ) -> Result<String, IndexError> {
         let (alias, next) = (&*self.shared.alias, &*self.next_alias());
         let users = mapping::with_mappings(&self.shared.definition, fields);
-        let definition = document::definition(&users, next, recipe);
-        let mut number = document::number(alias, old).unwrap_or_default();
+        let definition = document::index_definition(&users, next, recipe);
+        let mut number = document::index_number(alias, old).unwrap_or_default();
         loop {
             if let Some(begun) = self.alias_target(next).await? {
-                let digest = document::digest(&users, recipe);
-                return self.is_as_defined(&begun, &digest).await.map(|()| begun);
+                let digest = document::definition_digest(&users, recipe);
+                return self.check_definition_digest(&begun, &digest).await.map(|()| begun);
             }
             // An index of this number may be left from an earlier time.
             number += 1;
@@ -145,7 +145,7 @@ impl Elastic {
     }
 
     /// Fails if an index was created with another definition.
-    async fn is_as_defined(&self, begun: &str, digest: &str) -> Result<(), IndexError> {
+    async fn check_definition_digest(&self, begun: &str, digest: &str) -> Result<(), IndexError> {
         let described = self.client().describe_index(begun).await?;
         let made_with = described.as_ref().and_then(document::definition_digest_of);
         if made_with == Some(digest) {
@@ -159,13 +159,13 @@ impl Elastic {
 
     /// Repeats audits until all differences of one are verified as repaired. Rows that change
     /// during an audit are excluded: their jobs update both indexes by now.
-    async fn fill(&self, source: &dyn Source, audit: Audit) -> Result<Audited, IndexError> {
+    async fn fill_by_audits(&self, source: &dyn Source, audit: Audit) -> Result<Audited, IndexError> {
         let audit = Audit {
             repair: true,
             ..audit
         };
         let mut found = Audited::default();
-        for _ in 0..TRIES {
+        for _ in 0..MAX_TRIES {
             found = audit.run(source, self).await?;
             if found.unrepaired() == 0 {
                 return Ok(found);
@@ -184,14 +184,14 @@ impl Elastic {
         self.client().refresh(&self.target).await?;
         let mut after: Option<String> = None;
         loop {
-            let deletions = document::is_deletion();
-            let page = self.hits(deletions, after.as_deref(), PAGE).await?;
+            let deletions = document::deletion_query();
+            let page = self.search_page(deletions, after.as_deref(), PAGE_SIZE).await?;
             let Some((last, _)) = page.last() else {
                 return Ok(());
             };
             after = Some(last.clone());
-            let is_last = page.len() < PAGE;
-            to.take_deletions(page).await?;
+            let is_last = page.len() < PAGE_SIZE;
+            to.write_deletions(page).await?;
             if is_last {
                 return Ok(());
             }
@@ -199,11 +199,11 @@ impl Elastic {
     }
 
     /// Writes deletions until all of them can be read back.
-    async fn take_deletions(
+    async fn write_deletions(
         &self,
         mut deletions: Vec<(String, IndexedVersion)>,
     ) -> Result<(), IndexError> {
-        for _ in 0..TRIES {
+        for _ in 0..MAX_TRIES {
             let ids: Vec<String> = deletions.iter().map(|(id, _)| id.clone()).collect();
             let mut seen = self.read(&ids, Proof::Stored).await?.into_iter();
             deletions.retain(|(_, wanted)| {

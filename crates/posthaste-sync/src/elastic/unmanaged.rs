@@ -4,7 +4,7 @@
 use posthaste_elastic::{Condition, ErrorKind, Operation, Reading, Source};
 use serde_json::json;
 
-use super::{Elastic, PAGE, document};
+use super::{Elastic, PAGE_SIZE, document};
 use crate::IndexError;
 
 impl Elastic {
@@ -13,18 +13,18 @@ impl Elastic {
         most: usize,
     ) -> Result<(u64, Vec<String>), IndexError> {
         self.client().refresh(&self.target).await?;
-        let unmanaged = document::is_unmanaged();
+        let unmanaged = document::unmanaged_query();
         let count = self.client().count(&self.target, Some(&unmanaged)).await?;
         if count == 0 {
             return Ok((0, Vec::new()));
         }
-        let query = json!({"query": unmanaged, "size": most.min(PAGE), "_source": false});
+        let query = json!({"query": unmanaged, "size": most.min(PAGE_SIZE), "_source": false});
         let page = self.client().search(&self.target, &query).await?;
         Ok((count, page.hits.into_iter().map(|hit| hit.id).collect()))
     }
 
     pub(super) async fn delete_unmanaged(&self, ids: &[String]) -> Result<(), IndexError> {
-        for ids in ids.chunks(PAGE) {
+        for ids in ids.chunks(PAGE_SIZE) {
             let shown = self
                 .client()
                 .multi_get(
@@ -51,12 +51,12 @@ impl Elastic {
     }
 
     /// Returns for each of these documents whether it is stored exactly as it is.
-    pub(super) async fn compare(
+    pub(super) async fn compare_documents(
         &self,
         documents: &[(String, String)],
     ) -> Result<Vec<bool>, IndexError> {
         let mut held = Vec::with_capacity(documents.len());
-        let (mut rest, mut size) = (documents, PAGE);
+        let (mut rest, mut size) = (documents, PAGE_SIZE);
         while !rest.is_empty() {
             let part = &rest[..size.min(rest.len())];
             let ids: Vec<&String> = part.iter().map(|(id, _)| id).collect();

@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::document::{self, ID, POSTHASTE_FIELD};
+use super::document::{self, ID_FIELD, POSTHASTE_FIELD};
 use super::{Elastic, IndexError, IndexedVersion};
 
 impl Elastic {
-    pub(super) async fn page(
+    pub(super) async fn read_page(
         &self,
         after: Option<&str>,
         most: usize,
@@ -14,13 +14,13 @@ impl Elastic {
         if after.is_none() {
             self.client().refresh(&self.target).await?;
         }
-        let all = json!({"exists": {"field": ID}});
-        self.hits(all, after, most).await
+        let all = json!({"exists": {"field": ID_FIELD}});
+        self.search_page(all, after, most).await
     }
 
     /// Returns the documents that match a query, with their marks, in the order of the ids that
     /// they were written with.
-    pub(super) async fn hits(
+    pub(super) async fn search_page(
         &self,
         query: Value,
         after: Option<&str>,
@@ -28,17 +28,17 @@ impl Elastic {
     ) -> Result<Vec<(String, IndexedVersion)>, IndexError> {
         let mut query = json!({"query": {"bool": {"filter": [query]}}, "size": most,
             "version": true,
-            "_source": POSTHASTE_FIELD, "sort": [{ID: "asc"}], "track_total_hits": false});
+            "_source": POSTHASTE_FIELD, "sort": [{ID_FIELD: "asc"}], "track_total_hits": false});
         if let Some(after) = after {
             query["search_after"] = json!([self.stored_id(after)]);
         }
         let found = self.client().search(&self.target, &query).await?;
         if let Some(last) = found.hits.last() {
-            self.remember(&last.id, last.sort.first());
+            self.remember_sort_value(&last.id, last.sort.first());
         }
         let seen = found.hits.into_iter().map(|hit| {
             let version = hit.version.unwrap_or_default();
-            (hit.id, document::seen(version, hit.source.as_deref()))
+            (hit.id, document::parse_entry(version, hit.source.as_deref()))
         });
         Ok(seen.collect())
     }
@@ -46,7 +46,7 @@ impl Elastic {
     /// Stores the sort value of the last document of a page if it differs from the document's id,
     /// because another client copied the document. Continuing after the document's own id would
     /// begin at an arbitrary place, and a walk might repeat the same page forever.
-    fn remember(&self, id: &str, sorted_by: Option<&Value>) {
+    fn remember_sort_value(&self, id: &str, sorted_by: Option<&Value>) {
         let mut strays = self.shared.strays.lock();
         let place = (self.target.to_string(), id.to_owned());
         match sorted_by.and_then(Value::as_str) {

@@ -11,8 +11,8 @@ use crate::{IndexError, Write, WriteOutcome};
 use posthaste::Backoff;
 
 /// The most retries of an overloaded server, with increasing waits.
-const TRIES: u32 = 4;
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+const MAX_RETRIES: u32 = 4;
+const MAX_PAUSE: Duration = Duration::from_secs(5);
 
 /// Writes that are not done, each with its position among the answers.
 type PendingWrites = Vec<(usize, Operation)>;
@@ -22,35 +22,35 @@ impl Elastic {
         &self,
         writes: &[Write],
     ) -> Result<Vec<WriteOutcome>, IndexError> {
-        let now = document::now();
+        let now = document::now_ms();
         let mut answers = Vec::with_capacity(writes.len());
         let mut waiting = PendingWrites::new();
         for write in writes {
-            let answer = match self.operation(write, now) {
+            let answer = match self.to_operation(write, now) {
                 Ok(operation) => {
                     waiting.push((answers.len(), operation));
-                    retry("the write was not sent")
+                    retry_outcome("the write was not sent")
                 }
                 Err(answer) => answer,
             };
             answers.push(answer);
         }
         // A single write cannot be split, and a direct write does not wait.
-        let mut tries = if writes.len() > 1 { TRIES } else { 0 };
+        let mut tries = if writes.len() > 1 { MAX_RETRIES } else { 0 };
         let mut most = usize::MAX;
         loop {
-            waiting = match self.send(waiting, most, &mut answers).await? {
+            waiting = match self.send_writes(waiting, most, &mut answers).await? {
                 BulkOutcome::All => return Ok(answers),
                 BulkOutcome::TooLarge(waiting) => waiting,
                 BulkOutcome::TooMany { waiting, .. } if tries == 0 => {
                     for (at, _) in waiting {
-                        answers[at] = retry("the server is overloaded");
+                        answers[at] = retry_outcome("the server is overloaded");
                     }
                     return Ok(answers);
                 }
                 BulkOutcome::TooMany { waiting, wait } => {
                     most = waiting.iter().map(|(_, one)| one.size()).sum::<usize>() / 2;
-                    self.wait(TRIES - tries, wait).await;
+                    self.pause_before_retry(MAX_RETRIES - tries, wait).await;
                     tries -= 1;
                     waiting
                 }
@@ -58,7 +58,7 @@ impl Elastic {
         }
     }
 
-    fn operation(&self, write: &Write, now: i64) -> Result<Operation, WriteOutcome> {
+    fn to_operation(&self, write: &Write, now: i64) -> Result<Operation, WriteOutcome> {
         if !document::is_id(&write.id) {
             let reason = "an id has 1 to 512 bytes".into();
             return Err(WriteOutcome::Never { reason });
@@ -66,14 +66,14 @@ impl Elastic {
         let refused = |reason| WriteOutcome::Rejected { reason };
         let number = write.mark.as_number();
         let number = number.ok_or_else(|| refused("a version must be from 0 to 2^51".into()))?;
-        let text = document::text(write, now).map_err(refused)?;
+        let text = document::stored_text(write, now).map_err(refused)?;
         let operation = Operation::index(&self.write_target, &write.id, &text);
         let operation = operation.map_err(|error| refused(error.to_string()))?;
         Ok(operation.when(Condition::Newer(number)).by_alias())
     }
 
     /// Sends these writes in requests of at most this many bytes.
-    async fn send(
+    async fn send_writes(
         &self,
         waiting: PendingWrites,
         most: usize,
@@ -125,14 +125,14 @@ impl Elastic {
         Ok(BulkOutcome::TooMany { waiting, wait })
     }
 
-    async fn wait(&self, tried: u32, asked: Option<Duration>) {
+    async fn pause_before_retry(&self, tried: u32, asked: Option<Duration>) {
         let backoff = Backoff {
             base: self.shared.pause,
-            cap: LONGEST_PAUSE,
+            cap: MAX_PAUSE,
         };
         let pause = asked.unwrap_or_else(|| backoff.after(tried, fastrand::f64()));
         if !pause.is_zero() {
-            tokio::time::sleep(pause.min(LONGEST_PAUSE)).await;
+            tokio::time::sleep(pause.min(MAX_PAUSE)).await;
         }
     }
 }
@@ -165,7 +165,7 @@ fn take_request(waiting: &mut PendingWrites, most: usize) -> (usize, PendingWrit
 
 /// Part of the error that servers return for a word longer than Lucene can index. The error names
 /// the field and not the document.
-const TOO_LONG: &str = "immense term in field";
+const WORD_TOO_LONG: &str = "immense term in field";
 
 /// Returns the outcome of a write that was refused, or `None` if it is retried.
 fn outcome_of_refusal(id: &str, refusal: Refusal) -> Option<WriteOutcome> {
@@ -173,7 +173,7 @@ fn outcome_of_refusal(id: &str, refusal: Refusal) -> Option<WriteOutcome> {
     match kind {
         ErrorKind::TooMany => None,
         ErrorKind::Conflict => Some(WriteOutcome::Older),
-        ErrorKind::Refused if reason.contains(TOO_LONG) => {
+        ErrorKind::Refused if reason.contains(WORD_TOO_LONG) => {
             let reason = format!("the document {id}: {reason}");
             Some(WriteOutcome::Never { reason })
         }
@@ -185,7 +185,7 @@ fn outcome_of_refusal(id: &str, refusal: Refusal) -> Option<WriteOutcome> {
     }
 }
 
-fn retry(reason: &str) -> WriteOutcome {
+fn retry_outcome(reason: &str) -> WriteOutcome {
     let reason = reason.into();
     WriteOutcome::Retry { reason }
 }

@@ -9,7 +9,7 @@ use posthaste::Error;
 
 /// Returns every sync that lags its table, by name. It reads the rows of jobs, because counters do
 /// not include reasons: set a statement timeout if many jobs may be waiting.
-pub async fn behind(client: &Client) -> Result<BTreeMap<String, Behind>, Error> {
+pub async fn lagging_syncs(client: &Client) -> Result<BTreeMap<String, Behind>, Error> {
     let failed = "cannot read the progress of syncs";
     let rows = client.query_typed(include_str!("behind.sql"), &[]).await;
     let rows = rows.map_err(Error::postgres(failed))?;

@@ -19,7 +19,7 @@ use crate::source::{Body, Field, RowVersion, SourceError};
 
 /// The most connections of a pool: a sync has two batches in flight, and a search may run at the
 /// same time.
-const CONNECTIONS: usize = 4;
+const MAX_CONNECTIONS: usize = 4;
 
 /// The connections of one source or index: the program's pool of deadpool-postgres, or one that is
 /// created by the database's settings. If the settings are invalid, the first use fails.
@@ -27,8 +27,8 @@ const CONNECTIONS: usize = 4;
 pub(crate) struct Connections(Result<Pool, String>);
 
 impl Connections {
-    pub(crate) fn to(database: impl Into<Database>) -> Self {
-        let pool = database.into().pool(CONNECTIONS);
+    pub(crate) fn new(database: impl Into<Database>) -> Self {
+        let pool = database.into().pool(MAX_CONNECTIONS);
         Self(pool.map_err(|error| chain(&error)))
     }
 }
@@ -38,7 +38,7 @@ impl Connections {
 pub(super) struct PooledClient(Option<Object>);
 
 impl PooledClient {
-    pub(super) async fn from(pool: &Connections) -> Result<Self, String> {
+    pub(super) async fn acquire(pool: &Connections) -> Result<Self, String> {
         let pool = pool.0.as_ref().map_err(String::clone)?;
         let object = pool.get().await.map_err(|error| chain(&error))?;
         Ok(Self(Some(object)))
@@ -49,7 +49,7 @@ impl PooledClient {
     }
 
     /// Returns the rows, and the connection to the pool unless it is lost.
-    fn answered(
+    fn finish(
         self,
         rows: Result<Vec<Row>, tokio_postgres::Error>,
     ) -> Result<Vec<Row>, ReadFailure> {
@@ -86,7 +86,7 @@ impl Deref for PooledClient {
     type Target = Client;
 
     fn deref(&self) -> &Client {
-        // The client is present until `give_back` or `answered` consumes this value.
+        // The client is present until `give_back` or `finish` consumes this value.
         match &self.0 {
             Some(object) => object,
             None => unreachable!("a connection was used after it was returned"),
@@ -110,16 +110,16 @@ pub(super) enum ReadFailure {
     Other(String),
 }
 
-const OTHER_DOCUMENTS: &str = "its settings (rows, document) differ from those that 'posthaste \
+const OTHER_DOCUMENTS_ERROR: &str = "its settings (rows, document) differ from those that 'posthaste \
      sync install' recorded: if this process uses an old file, restart it with the new one; \
      otherwise run 'posthaste sync install', and then 'posthaste sync rebuild' or 'reindex --all'";
 
-const STANDBY: &str = "the database is a standby, which may lag: connect to the primary";
+const STANDBY_ERROR: &str = "the database is a standby, which may lag: connect to the primary";
 
 /// The beginning of a transaction that decides what is done. A query that row-level security would
 /// filter fails, because a hidden row is not deleted. Values have the same text for every role and
 /// database.
-const DECIDES: &str = "BEGIN; SET LOCAL row_security = off; SET LOCAL timezone = 'UTC'; \
+const BEGIN_DECIDING: &str = "BEGIN; SET LOCAL row_security = off; SET LOCAL timezone = 'UTC'; \
      SET LOCAL datestyle = 'ISO, YMD'; SET LOCAL intervalstyle = 'postgres'; \
      SET LOCAL extra_float_digits = 1; SET LOCAL bytea_output = 'hex'; \
      SET LOCAL lc_monetary = 'C'; SET LOCAL xmlbinary = 'base64'; \
@@ -127,39 +127,39 @@ const DECIDES: &str = "BEGIN; SET LOCAL row_security = off; SET LOCAL timezone =
 
 /// Runs a query that decides what is done, on a connection of the pool in a separate transaction.
 /// Sends all statements at once. Fails on a standby.
-pub(super) async fn ask(
+pub(super) async fn query_primary(
     pool: &Connections,
     sql: &str,
     parameters: &[&dyn Parameter],
 ) -> Result<Vec<Row>, ReadFailure> {
-    let (pooled, rows, is_standby) = sent(pool, DECIDES, sql, parameters).await?;
+    let (pooled, rows, is_standby) = run_query(pool, BEGIN_DECIDING, sql, parameters).await?;
     // A row that is missing on a standby may exist on the primary. The connection is dropped, and
     // the next one may reach the primary.
     if is_standby {
-        return Err(ReadFailure::Other(STANDBY.into()));
+        return Err(ReadFailure::Other(STANDBY_ERROR.into()));
     }
-    pooled.answered(rows)
+    pooled.finish(rows)
 }
 
 /// Runs a query whose result is only shown: rows that the role may see, on the primary or a
 /// standby.
-pub(super) async fn show(
+pub(super) async fn query_any_server(
     pool: &Connections,
     sql: &str,
     parameters: &[&dyn Parameter],
 ) -> Result<Vec<Row>, ReadFailure> {
-    let (pooled, rows, _) = sent(pool, "BEGIN", sql, parameters).await?;
-    pooled.answered(rows)
+    let (pooled, rows, _) = run_query(pool, "BEGIN", sql, parameters).await?;
+    pooled.finish(rows)
 }
 
 /// Returns the connection, its answer, and whether the server is a standby.
-async fn sent(
+async fn run_query(
     pool: &Connections,
     begin: &str,
     sql: &str,
     parameters: &[&dyn Parameter],
 ) -> Result<(PooledClient, Result<Vec<Row>, tokio_postgres::Error>, bool), ReadFailure> {
-    let pooled = PooledClient::from(pool).await.map_err(ReadFailure::Other)?;
+    let pooled = PooledClient::acquire(pool).await.map_err(ReadFailure::Other)?;
     let parameters = typed(parameters);
     let (begun, bound, rows, ended) = tokio::join!(
         biased;
@@ -189,26 +189,26 @@ impl From<ReadFailure> for SourceError {
     }
 }
 
-pub(crate) async fn versions(
+pub(crate) async fn read_versions(
     pool: &Connections,
     name: &str,
     ids: &[String],
 ) -> Result<Vec<RowVersion>, SourceError> {
-    let rows = ask(pool, include_str!("sync_versions.sql"), &[&name, &ids]).await?;
-    read(&rows, parse_version)
+    let rows = query_primary(pool, include_str!("sync_versions.sql"), &[&name, &ids]).await?;
+    parse_rows(&rows, parse_version)
 }
 
-pub(crate) async fn versions_by(
+pub(crate) async fn read_versions_by(
     pool: &Connections,
     sql: &str,
     ids: &[String],
 ) -> Result<Vec<RowVersion>, SourceError> {
-    let rows = ask(pool, sql, &[&ids]).await?;
-    read(&rows, parse_version)
+    let rows = query_primary(pool, sql, &[&ids]).await?;
+    parse_rows(&rows, parse_version)
 }
 
 /// Returns the statement that reads the versions of the rows that this statement returns.
-pub(crate) fn versions_of(rows: &str) -> String {
+pub(crate) fn versions_statement(rows: &str) -> String {
     let mut parts = include_str!("sync_versions_of.sql").split("-- rows\n");
     let (before, after) = (parts.next(), parts.last());
     let rows = rows.trim_end().trim_end_matches(';');
@@ -222,7 +222,7 @@ pub(crate) fn versions_of(rows: &str) -> String {
     .concat()
 }
 
-pub(crate) async fn page(
+pub(crate) async fn read_page(
     pool: &Connections,
     name: &str,
     after: Option<&str>,
@@ -230,60 +230,60 @@ pub(crate) async fn page(
 ) -> Result<Vec<RowVersion>, SourceError> {
     let most = i64::try_from(most).unwrap_or(i64::MAX);
     let parameters: [&dyn Parameter; 3] = [&name, &after, &most];
-    read(
-        &ask(pool, include_str!("sync_page.sql"), &parameters).await?,
+    parse_rows(
+        &query_primary(pool, include_str!("sync_page.sql"), &parameters).await?,
         parse_version,
     )
 }
 
-pub(crate) async fn page_by(
+pub(crate) async fn read_page_by(
     pool: &Connections,
     sql: &str,
     after: Option<&str>,
     most: usize,
 ) -> Result<Vec<RowVersion>, SourceError> {
     let most = i64::try_from(most).unwrap_or(i64::MAX);
-    read(&ask(pool, sql, &[&after, &most]).await?, parse_version)
+    parse_rows(&query_primary(pool, sql, &[&after, &most]).await?, parse_version)
 }
 
-pub(crate) async fn rows(
+pub(crate) async fn read_rows(
     pool: &Connections,
     name: &str,
     ids: &[String],
 ) -> Result<Vec<crate::Row>, SourceError> {
-    let rows = ask(pool, include_str!("sync_rows.sql"), &[&name, &ids]).await?;
-    read(&rows, parse_row)
+    let rows = query_primary(pool, include_str!("sync_rows.sql"), &[&name, &ids]).await?;
+    parse_rows(&rows, parse_row)
 }
 
 /// Fails if the documents of this sync are made differently by now.
-pub(crate) async fn makes_documents(
+pub(crate) async fn check_recipe(
     pool: &Connections,
     name: &str,
     recipe: &str,
 ) -> Result<(), SourceError> {
     let parameters: [&dyn Parameter; 2] = [&name, &recipe];
-    let rows = ask(pool, include_str!("sync_documents.sql"), &parameters).await?;
+    let rows = query_primary(pool, include_str!("sync_documents.sql"), &parameters).await?;
     let is_same = rows.first().map(|row| row.try_get(0)).transpose();
     match is_same.map_err(|error| SourceError::Down(chain(&error)))? {
         None | Some(true) => Ok(()),
-        Some(false) => Err(SourceError::Down(OTHER_DOCUMENTS.into())),
+        Some(false) => Err(SourceError::Down(OTHER_DOCUMENTS_ERROR.into())),
     }
 }
 
-pub(crate) async fn pending(
+pub(crate) async fn read_pending(
     pool: &Connections,
     name: &str,
     ids: &[String],
 ) -> Result<HashSet<String>, SourceError> {
     let parameters: [&dyn Parameter; 2] = [&name, &ids];
-    let rows = ask(pool, include_str!("sync_pending.sql"), &parameters).await?;
-    let ids = read(&rows, |row| row.try_get(0))?;
+    let rows = query_primary(pool, include_str!("sync_pending.sql"), &parameters).await?;
+    let ids = parse_rows(&rows, |row| row.try_get(0))?;
     Ok(ids.into_iter().collect())
 }
 
-pub(crate) async fn fields(pool: &Connections, name: &str) -> Result<Vec<Field>, SourceError> {
-    let rows = ask(pool, include_str!("sync_fields.sql"), &[&name]).await?;
-    read(&rows, |row| {
+pub(crate) async fn read_fields(pool: &Connections, name: &str) -> Result<Vec<Field>, SourceError> {
+    let rows = query_primary(pool, include_str!("sync_fields.sql"), &[&name]).await?;
+    parse_rows(&rows, |row| {
         Ok(Field {
             name: row.try_get(0)?,
             column_type: row.try_get(1)?,
@@ -291,16 +291,16 @@ pub(crate) async fn fields(pool: &Connections, name: &str) -> Result<Vec<Field>,
     })
 }
 
-pub(crate) async fn rows_by(
+pub(crate) async fn read_rows_by(
     pool: &Connections,
     sql: &str,
     ids: &[String],
 ) -> Result<Vec<crate::Row>, SourceError> {
-    let rows = ask(pool, sql, &[&ids]).await?;
-    read(&rows, parse_row)
+    let rows = query_primary(pool, sql, &[&ids]).await?;
+    parse_rows(&rows, parse_row)
 }
 
-fn read<T>(
+fn parse_rows<T>(
     rows: &[Row],
     one: impl Fn(&Row) -> Result<T, tokio_postgres::Error>,
 ) -> Result<Vec<T>, SourceError> {
@@ -328,8 +328,8 @@ fn parse_row(row: &Row) -> Result<crate::Row, tokio_postgres::Error> {
 
 /// Enqueues a job for each row without a pending one, and returns how many. If the caller stops
 /// waiting, as it may for a large table, the server continues and commits.
-pub(crate) async fn fill(pool: &Connections, name: &str) -> Result<u64, SourceError> {
-    let pooled = PooledClient::from(pool).await.map_err(ReadFailure::Other)?;
+pub(crate) async fn enqueue_fill(pool: &Connections, name: &str) -> Result<u64, SourceError> {
+    let pooled = PooledClient::acquire(pool).await.map_err(ReadFailure::Other)?;
     // No timeout applies, and the server continues after a disconnect. All statements are one
     // message, so that the answer arrives after the commit.
     let name: String = name.bytes().map(|byte| format!("{byte:02x}")).collect();
@@ -343,7 +343,7 @@ pub(crate) async fn fill(pool: &Connections, name: &str) -> Result<u64, SourceEr
         SimpleQueryMessage::Row(row) => row.get(0)?.parse().ok(),
         _ => None,
     });
-    pooled.answered(answer.map(|_| Vec::new()))?;
+    pooled.finish(answer.map(|_| Vec::new()))?;
     let jobs: Option<i64> = jobs;
     Ok(jobs.unwrap_or_default().unsigned_abs())
 }
@@ -353,7 +353,7 @@ mod tests {
     #[test]
     fn version_statements_wrap_any_row_statement() {
         for rows in ["SELECT 1, 2, NULL -- all", "SELECT 1, 2, NULL;\n "] {
-            let versions = super::versions_of(rows);
+            let versions = super::versions_statement(rows);
             let lines: Vec<&str> = versions
                 .lines()
                 .filter(|line| !line.starts_with("--"))

@@ -11,7 +11,7 @@ impl Reindex {
     /// selected by it.
     pub async fn plan(&self, client: &Client, table: &str) -> Result<ReindexPlan, Error> {
         let mark = format!("{:016x}", fastrand::u64(..));
-        let (statement, about) = plan(client, table, self, &mark).await?;
+        let (statement, about) = plan_statement(client, table, self, &mark).await?;
         Ok(ReindexPlan {
             statement,
             about,
@@ -29,7 +29,7 @@ impl ReindexPlan {
 }
 
 /// Returns the statement and the estimated number of documents.
-async fn plan(
+async fn plan_statement(
     client: &Client,
     table: &str,
     reindex: &Reindex,

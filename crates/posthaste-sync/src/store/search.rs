@@ -4,17 +4,17 @@ use std::time::Duration;
 
 use tokio_postgres::Row;
 
-use super::{Connections, PooledClient, ReadFailure, ask, show};
+use super::{Connections, PooledClient, ReadFailure, query_primary, query_any_server};
 use posthaste::__private::chain;
 use posthaste::__private::{JsonText, Parameter, milliseconds, typed};
 
 use crate::{IndexError, IndexedVersion, Mark, Write};
 
 /// The most old deletions that one statement removes.
-const FORGOTTEN_AT_ONCE: i64 = 10_000;
+const PRUNE_BATCH: i64 = 10_000;
 
 /// An index in `posthaste.search`, and how it converts documents to words.
-pub(crate) struct Search<'a> {
+pub(crate) struct SearchTable<'a> {
     pub(crate) pool: &'a Connections,
     pub(crate) index: &'a str,
     pub(crate) language: &'a str,
@@ -31,7 +31,7 @@ pub(crate) enum WriteFailure {
     IndexError(IndexError),
 }
 
-impl Search<'_> {
+impl SearchTable<'_> {
     /// Returns for each write whether it was accepted.
     pub(crate) async fn write(&self, writes: &[Write]) -> Result<Vec<bool>, WriteFailure> {
         let ids: Vec<&str> = writes.iter().map(|one| &*one.id).collect();
@@ -53,7 +53,7 @@ impl Search<'_> {
             &tokens,
             &documents,
         ];
-        let rows = ask(self.pool, include_str!("search_write.sql"), &parameters).await;
+        let rows = query_primary(self.pool, include_str!("search_write.sql"), &parameters).await;
         let rows = rows.map_err(|failed| match failed {
             ReadFailure::Values(reason) => WriteFailure::Rejected(reason),
             ReadFailure::TooLarge(reason) => WriteFailure::TooLarge(reason),
@@ -73,7 +73,7 @@ impl Search<'_> {
         &self,
         ids: &[String],
     ) -> Result<Vec<(String, IndexedVersion)>, IndexError> {
-        self.seen(include_str!("search_read.sql"), &[&self.index, &ids])
+        self.read_entries(include_str!("search_read.sql"), &[&self.index, &ids])
             .await
     }
 
@@ -83,12 +83,12 @@ impl Search<'_> {
         most: i64,
     ) -> Result<Vec<(String, IndexedVersion)>, IndexError> {
         let parameters: [&dyn Parameter; 3] = [&self.index, &after, &most];
-        self.seen(include_str!("search_walk.sql"), &parameters)
+        self.read_entries(include_str!("search_walk.sql"), &parameters)
             .await
     }
 
     pub(crate) async fn is_empty(&self) -> Result<bool, IndexError> {
-        let rows = ask(
+        let rows = query_primary(
             self.pool,
             include_str!("search_is_empty.sql"),
             &[&self.index],
@@ -111,22 +111,22 @@ impl Search<'_> {
         let texts: Vec<Option<JsonText<'_>>> = texts.collect();
         let weights = JsonText(self.weights);
         let parameters: [&dyn Parameter; 5] = [&self.index, &self.language, &weights, &ids, &texts];
-        let rows = ask(self.pool, include_str!("search_holds.sql"), &parameters).await?;
+        let rows = query_primary(self.pool, include_str!("search_holds.sql"), &parameters).await?;
         let ids: Result<_, tokio_postgres::Error> = rows.iter().map(|row| row.try_get(0)).collect();
         ids.map_err(|error| IndexError(chain(&error)))
     }
 
-    async fn seen(
+    async fn read_entries(
         &self,
         sql: &str,
         parameters: &[&dyn Parameter],
     ) -> Result<Vec<(String, IndexedVersion)>, IndexError> {
-        let rows = ask(self.pool, sql, parameters).await?;
+        let rows = query_primary(self.pool, sql, parameters).await?;
         let seen = |row: &Row| {
             let pass: i32 = row.try_get(2)?;
             let mark = Mark {
                 version: row.try_get(1)?,
-                pass: u16::try_from(pass).unwrap_or(Mark::LAST),
+                pass: u16::try_from(pass).unwrap_or(Mark::DELETION_PASS),
             };
             let seen = IndexedVersion {
                 mark,
@@ -144,9 +144,9 @@ impl Search<'_> {
     /// Removes old deletions page by page, each in its own transaction, so that none locks many
     /// rows.
     pub(crate) async fn prune_deletions(&self, older_than: Duration) -> Result<u64, IndexError> {
-        let pooled = PooledClient::from(self.pool).await.map_err(IndexError)?;
+        let pooled = PooledClient::acquire(self.pool).await.map_err(IndexError)?;
         let age = milliseconds(older_than);
-        let parameters: [&dyn Parameter; 3] = [&self.index, &age, &FORGOTTEN_AT_ONCE];
+        let parameters: [&dyn Parameter; 3] = [&self.index, &age, &PRUNE_BATCH];
         let mut all = 0;
         loop {
             let forgotten = pooled
@@ -154,7 +154,7 @@ impl Search<'_> {
                 .await;
             let forgotten = forgotten.map_err(|error| IndexError(chain(&error)))?;
             all += forgotten;
-            if forgotten < FORGOTTEN_AT_ONCE.unsigned_abs() {
+            if forgotten < PRUNE_BATCH.unsigned_abs() {
                 pooled.give_back();
                 return Ok(all);
             }
@@ -163,7 +163,7 @@ impl Search<'_> {
 
     pub(crate) async fn search(&self, query: &str, most: i64) -> Result<Vec<String>, IndexError> {
         let parameters: [&dyn Parameter; 4] = [&self.index, &self.language, &query, &most];
-        let rows = show(self.pool, include_str!("search.sql"), &parameters).await?;
+        let rows = query_any_server(self.pool, include_str!("search.sql"), &parameters).await?;
         let ids: Result<_, tokio_postgres::Error> = rows.iter().map(|row| row.try_get(0)).collect();
         ids.map_err(|error| IndexError(chain(&error)))
     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio_postgres::Client;
 
-use super::{Index, IndexSync, Options, Proof, Source, SyncBuilder, queue};
+use super::{Index, IndexSync, SyncOptions, Proof, Source, SyncBuilder, queue};
 use crate::store::Connections;
 use crate::store::install::{SyncTableArguments, install_statement};
 use posthaste::settings::Fields;
@@ -20,7 +20,7 @@ use rows::ConfiguredRows;
 use target::IndexTarget;
 
 /// The longest name of a synced table, in bytes: sequences and functions are named after it.
-const LONGEST_NAME: usize = 40;
+const MAX_NAME_BYTES: usize = 40;
 
 /// A synced table of a configuration file: a table whose rows are indexed.
 ///
@@ -80,7 +80,7 @@ pub struct Synced {
     versions: Option<String>,
     document: Vec<(String, String)>,
     target: IndexTarget,
-    options: Options,
+    options: SyncOptions,
 }
 
 /// A kind of index from another crate, which settings select by the first word of the address.
@@ -124,7 +124,7 @@ impl Synced {
     ) -> Result<Self, Error> {
         let settings = settings.into_iter();
         let settings = settings.map(|(name, value)| (name.clone(), value.clone()));
-        read(name, Fields::new(settings.collect()), kinds)
+        read_settings(name, Fields::new(settings.collect()), kinds)
             .map_err(|problem| Error::config(format!("sync {name}: {problem}")))
     }
 
@@ -163,14 +163,14 @@ impl Synced {
     /// Returns the statement that prepares the table: it adds the versions, and the triggers that
     /// enqueue a job with each change. It may be run again, also after the settings have changed.
     pub async fn install_statement(&self, client: &Client) -> Result<String, Error> {
-        let recipe = rows::recipe(self);
+        let recipe = rows::recipe_digest(self);
         install_statement(client, &self.name, &self.arguments, &recipe).await
     }
 
     /// Returns its rows in this database: a pool of deadpool-postgres or of sqlx, or a URL, as for
     /// a [`Table`](crate::Table).
     pub fn source(&self, database: impl Into<Database>) -> Arc<dyn Source> {
-        Arc::new(ConfiguredRows::new(Connections::to(database), self))
+        Arc::new(ConfiguredRows::new(Connections::new(database), self))
     }
 
     /// Opens its index. Pass the database of [`index_database`](Self::index_database) if there is
@@ -187,7 +187,7 @@ impl Synced {
     /// searched, else `None`.
     #[cfg(feature = "elastic")]
     pub fn elastic(&self) -> Result<Option<super::Elastic>, Error> {
-        self.target.elastic()
+        self.target.open_elastic()
     }
 
     /// Returns a builder for a sync of this index with these rows, with the configured options.
@@ -209,10 +209,10 @@ impl std::fmt::Debug for Synced {
     }
 }
 
-fn read(name: &str, mut fields: Fields, kinds: &[&dyn IndexKind]) -> Result<Synced, String> {
+fn read_settings(name: &str, mut fields: Fields, kinds: &[&dyn IndexKind]) -> Result<Synced, String> {
     let begins = name.starts_with(|first: char| first.is_ascii_lowercase() || first == '_');
     let plain = |letter: char| matches!(letter, 'a'..='z' | '0'..='9' | '_');
-    if !begins || name.len() > LONGEST_NAME || !name.chars().all(plain) {
+    if !begins || name.len() > MAX_NAME_BYTES || !name.chars().all(plain) {
         return Err(
             "its name must have 1 to 40 lowercase letters, digits and underscores, and not begin \
              with a digit"
@@ -223,7 +223,7 @@ fn read(name: &str, mut fields: Fields, kinds: &[&dyn IndexKind]) -> Result<Sync
         .take("index")?
         .ok_or("index: is missing; it is the address of the index")?;
     let target = IndexTarget::read(&index, name, &mut fields, kinds)?;
-    let arguments = arguments(name, &mut fields)?;
+    let arguments = read_arguments(name, &mut fields)?;
     let document: BTreeMap<String, String> = fields.take("document")?.unwrap_or_default();
     let synced = Synced {
         name: name.to_owned(),
@@ -231,7 +231,7 @@ fn read(name: &str, mut fields: Fields, kinds: &[&dyn IndexKind]) -> Result<Sync
         rows: fields.take("rows")?,
         versions: fields.take("versions")?,
         document: document.into_iter().collect(),
-        options: options(&mut fields)?,
+        options: read_options(&mut fields)?,
         target,
     };
     if synced.versions.is_some() && synced.rows.is_none() {
@@ -241,7 +241,7 @@ fn read(name: &str, mut fields: Fields, kinds: &[&dyn IndexKind]) -> Result<Sync
     Ok(synced)
 }
 
-fn arguments(name: &str, fields: &mut Fields) -> Result<SyncTableArguments, String> {
+fn read_arguments(name: &str, fields: &mut Fields) -> Result<SyncTableArguments, String> {
     let or = |value: Option<String>, usual: &str| value.unwrap_or_else(|| usual.to_owned());
     Ok(SyncTableArguments {
         table: or(fields.take("table")?, name),
@@ -255,8 +255,8 @@ fn arguments(name: &str, fields: &mut Fields) -> Result<SyncTableArguments, Stri
     })
 }
 
-fn options(fields: &mut Fields) -> Result<Options, String> {
-    let usual = Options::default();
+fn read_options(fields: &mut Fields) -> Result<SyncOptions, String> {
+    let usual = SyncOptions::default();
     let mut time = |name: &'static str, usual: Duration| match fields.take(name)? {
         Some(Duration::ZERO) => Err(format!("{name}: must be more than 0")),
         Some(time) => Ok(time),
@@ -268,7 +268,7 @@ fn options(fields: &mut Fields) -> Result<Options, String> {
     );
     let keep_deletions = time("keep_deletions", usual.keep_deletions)?;
     let proofs = [("stored", Proof::Stored), ("searchable", Proof::Searchable)];
-    Ok(Options {
+    Ok(SyncOptions {
         period,
         time_limit,
         keep_deletions,

@@ -26,7 +26,7 @@ pub(super) struct ConfiguredRows {
 }
 
 /// Returns a digest of the settings by which documents are made of rows.
-pub(super) fn recipe(synced: &Synced) -> String {
+pub(super) fn recipe_digest(synced: &Synced) -> String {
     let settings = serde_json::json!([synced.rows, synced.document]).to_string();
     let digest = Sha256::digest(settings);
     digest[..8]
@@ -38,24 +38,24 @@ pub(super) fn recipe(synced: &Synced) -> String {
 impl ConfiguredRows {
     pub(super) fn new(pool: Connections, synced: &Synced) -> Self {
         let query = synced.rows.as_ref().map(|rows| {
-            let query = Query::over(pool.clone(), rows);
+            let query = Query::with_connections(pool.clone(), rows);
             match &synced.versions {
                 Some(versions) => query.versions(versions),
                 None => query,
             }
         });
         Self {
-            table: Table::over(pool.clone(), &synced.name),
+            table: Table::with_connections(pool.clone(), &synced.name),
             query,
             document: synced.document.clone(),
             pool,
             name: synced.name.clone(),
-            recipe: recipe(synced),
+            recipe: recipe_digest(synced),
         }
     }
 
     /// Replaces these versions by those of the statement, which may hide rows that the table shows.
-    async fn judged(&self, page: Vec<RowVersion>) -> Result<Vec<RowVersion>, SourceError> {
+    async fn apply_statement_versions(&self, page: Vec<RowVersion>) -> Result<Vec<RowVersion>, SourceError> {
         let Some(query) = &self.query else {
             return Ok(page);
         };
@@ -80,7 +80,7 @@ impl ConfiguredRows {
 
     /// Returns no rows if a statement fails for a single id that has no row in the table: such an
     /// error does not matter.
-    async fn checked<T>(
+    async fn ignore_errors_of_missing_row<T>(
         &self,
         ids: &[String],
         answer: Result<Vec<T>, SourceError>,
@@ -103,7 +103,7 @@ impl Source for ConfiguredRows {
     ) -> BoxFuture<'a, Result<Vec<RowVersion>, SourceError>> {
         Box::pin(async move {
             match &self.query {
-                Some(query) => self.checked(ids, query.versions(ids).await).await,
+                Some(query) => self.ignore_errors_of_missing_row(ids, query.versions(ids).await).await,
                 None => self.table.versions(ids).await,
             }
         })
@@ -112,12 +112,12 @@ impl Source for ConfiguredRows {
     fn rows<'a>(&'a self, ids: &'a [String]) -> BoxFuture<'a, Result<Vec<Row>, SourceError>> {
         Box::pin(async move {
             let mut rows = match &self.query {
-                Some(query) => self.checked(ids, query.rows(ids).await).await?,
+                Some(query) => self.ignore_errors_of_missing_row(ids, query.rows(ids).await).await?,
                 None => self.table.rows(ids).await?,
             };
             if !self.document.is_empty() {
                 rows.iter_mut()
-                    .for_each(|row| map(&mut row.body, &self.document));
+                    .for_each(|row| select_columns(&mut row.body, &self.document));
             }
             Ok(rows)
         })
@@ -128,7 +128,7 @@ impl Source for ConfiguredRows {
         after: Option<&'a str>,
         most: usize,
     ) -> BoxFuture<'a, Result<Vec<RowVersion>, SourceError>> {
-        Box::pin(async move { self.judged(self.table.walk(after, most).await?).await })
+        Box::pin(async move { self.apply_statement_versions(self.table.walk(after, most).await?).await })
     }
 
     fn pending<'a>(
@@ -153,7 +153,7 @@ impl Source for ConfiguredRows {
     }
 
     fn check(&self) -> BoxFuture<'_, Result<(), SourceError>> {
-        Box::pin(store::makes_documents(&self.pool, &self.name, &self.recipe))
+        Box::pin(store::check_recipe(&self.pool, &self.name, &self.recipe))
     }
 
     fn fill(&self) -> BoxFuture<'_, Result<u64, SourceError>> {
@@ -177,16 +177,16 @@ fn project_columns(columns: Vec<Field>, document: &[(String, String)]) -> Vec<Fi
 }
 
 /// Makes the document of the selected columns.
-fn map(body: &mut Body, fields: &[(String, String)]) {
+fn select_columns(body: &mut Body, fields: &[(String, String)]) {
     if let Body::Document(columns) = body {
-        *body = match mapped(columns, fields) {
+        *body = match document_of_columns(columns, fields) {
             Ok(document) => Body::Document(document),
             Err(reason) => Body::Unmade(reason),
         };
     }
 }
 
-fn mapped(columns: &str, fields: &[(String, String)]) -> Result<String, String> {
+fn document_of_columns(columns: &str, fields: &[(String, String)]) -> Result<String, String> {
     let columns: BTreeMap<String, &RawValue> =
         serde_json::from_str(columns).map_err(|error| error.to_string())?;
     let document: Result<BTreeMap<&str, &RawValue>, String> = fields
@@ -210,12 +210,12 @@ mod tests {
         let fields = [("title", "name"), ("n", "size")];
         let fields = fields.map(|(field, column)| (field.to_owned(), column.to_owned()));
         let columns = r#"{"id": 1, "name": "x", "size": 123456789012345678901234567890}"#;
-        let document = mapped(columns, &fields).unwrap();
+        let document = document_of_columns(columns, &fields).unwrap();
         assert_eq!(
             document,
             r#"{"n":123456789012345678901234567890,"title":"x"}"#
         );
-        let error = mapped(r#"{"name": null}"#, &fields).unwrap_err();
+        let error = document_of_columns(r#"{"name": null}"#, &fields).unwrap_err();
         assert_eq!(error, "document: the table has no column size");
     }
 }

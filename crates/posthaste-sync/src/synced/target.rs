@@ -43,7 +43,7 @@ pub(super) enum IndexTarget {
     },
 }
 
-const ADDRESSES: &str = "index: must begin with tantivy: and a folder, or with postgres:, \
+const ADDRESS_ERROR: &str = "index: must begin with tantivy: and a folder, or with postgres:, \
                          postgres://, http:// or https://";
 
 impl IndexTarget {
@@ -83,12 +83,12 @@ impl IndexTarget {
                     index: index.to_owned(),
                     url,
                     language: settings.take("language")?,
-                    fields: weights(settings)?,
+                    fields: read_weights(settings)?,
                 })
             }
             #[cfg(feature = "elastic")]
-            Some(("http" | "https", _)) => elastic(address, name, settings),
-            _ => Err(ADDRESSES.into()),
+            Some(("http" | "https", _)) => read_elastic(address, name, settings),
+            _ => Err(ADDRESS_ERROR.into()),
         }
     }
 
@@ -113,7 +113,7 @@ impl IndexTarget {
                     rest: other_rest,
                     ..
                 },
-            ) => name == other_name && folder(rest) == folder(other_rest),
+            ) => name == other_name && folder_path(rest) == folder_path(other_rest),
             (
                 Self::Postgres { url, index, .. },
                 Self::Postgres {
@@ -170,16 +170,16 @@ impl IndexTarget {
                 Ok(Arc::new(postgres))
             }
             #[cfg(feature = "elastic")]
-            Self::Elastic { .. } => match self.elastic()? {
+            Self::Elastic { .. } => match self.open_elastic()? {
                 Some(index) => Ok(Arc::new(index)),
-                None => Err(Error::config(ADDRESSES)),
+                None => Err(Error::config(ADDRESS_ERROR)),
             },
         }
     }
 
     /// Returns the index on a server; `None` for other kinds.
     #[cfg(feature = "elastic")]
-    pub(super) fn elastic(&self) -> Result<Option<Elastic>, Error> {
+    pub(super) fn open_elastic(&self) -> Result<Option<Elastic>, Error> {
         let Self::Elastic {
             url,
             alias,
@@ -190,7 +190,7 @@ impl IndexTarget {
             return Ok(None);
         };
         let wrong = |error: posthaste_elastic::Error| Error::config(error.to_string());
-        let mut client = posthaste_elastic::Client::new(client_kind(), url).map_err(wrong)?;
+        let mut client = posthaste_elastic::Client::new(http_client_builder(), url).map_err(wrong)?;
         if let Some(key) = api_key {
             client = client.api_key(key).map_err(wrong)?;
         }
@@ -202,7 +202,7 @@ impl IndexTarget {
 /// Parses the address of a server. Refuses a secret in an unexpected part before it could be
 /// printed.
 #[cfg(feature = "elastic")]
-fn elastic(address: &str, name: &str, settings: &mut Fields) -> Result<IndexTarget, String> {
+fn read_elastic(address: &str, name: &str, settings: &mut Fields) -> Result<IndexTarget, String> {
     if address.contains(['?', '#']) {
         return Err(
             "index: its address must end with the alias, without ? or #; set a key as api_key, and \
@@ -240,7 +240,7 @@ fn elastic(address: &str, name: &str, settings: &mut Fields) -> Result<IndexTarg
 }
 
 #[cfg(feature = "elastic")]
-fn client_kind() -> reqwest::ClientBuilder {
+fn http_client_builder() -> reqwest::ClientBuilder {
     reqwest::Client::builder().user_agent(concat!("posthaste/", env!("CARGO_PKG_VERSION")))
 }
 
@@ -256,7 +256,7 @@ fn server_and_alias(address: &str) -> (&str, Option<&str>) {
 }
 
 /// Removes two slashes before the path and slashes after it, which do not matter.
-fn folder(rest: &str) -> &str {
+fn folder_path(rest: &str) -> &str {
     rest.strip_prefix("//")
         .unwrap_or(rest)
         .trim_end_matches('/')
@@ -289,7 +289,7 @@ fn same_server(one: &str, other: &str) -> bool {
     target(one).is_some_and(|one| target(other).is_some_and(|other| one == other))
 }
 
-fn weights(settings: &mut Fields) -> Result<Vec<(String, Weight)>, String> {
+fn read_weights(settings: &mut Fields) -> Result<Vec<(String, Weight)>, String> {
     let wrong = || "fields: must give each field a weight of A, B, C or D".to_owned();
     let fields: Option<BTreeMap<String, String>> = settings.take("fields").map_err(|_| wrong())?;
     let weight = |(field, weight): (String, String)| {

@@ -188,7 +188,7 @@ async fn unindexable_documents_are_discarded_with_the_reason() {
     .unwrap();
     worker.stop().await.unwrap();
     assert_eq!(setup.found("word").await, ["1"]);
-    let lagging = posthaste_sync::behind(&setup.client).await.unwrap();
+    let lagging = posthaste_sync::lagging_syncs(&setup.client).await.unwrap();
     let problems = &lagging["note"].problems;
     assert!(problems.iter().any(|one| one.given_up), "{problems:?}");
 }

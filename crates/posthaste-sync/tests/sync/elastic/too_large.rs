@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use posthaste_sync::{
-    Elastic, IndexSync, Pass, Proof, SyncOutcome, SyncRequest, Table, behind, fill,
+    Elastic, IndexSync, Pass, Proof, SyncOutcome, SyncRequest, Table, lagging_syncs, fill,
 };
 use posthaste_testkit::elastic::FakeElastic;
 use posthaste_testkit::receivers::{OpenSearch, Receiver, are_here};
@@ -47,7 +47,7 @@ async fn documents_larger_than_a_request_are_discarded_and_named() -> TestResult
     )
     .await?;
     worker.stop().await?;
-    let problems = &behind(&rows).await?["note"].problems;
+    let problems = &lagging_syncs(&rows).await?["note"].problems;
     assert!(problems.iter().any(|one| one.given_up), "{problems:?}");
     Ok(())
 }
