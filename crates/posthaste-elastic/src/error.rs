@@ -5,9 +5,9 @@ use std::fmt;
 use std::time::Duration;
 
 /// The most characters of a server's error that are repeated.
-const QUOTED: usize = 500;
+const MAX_QUOTED_CHARS: usize = 500;
 /// Texts after which servers quote the document.
-const PREVIEWS: [&str; 2] = [
+const PREVIEW_MARKERS: [&str; 2] = [
     ". Preview of field's value",
     ". Please correct the analyzer to not produce such terms",
 ];
@@ -127,14 +127,14 @@ impl Error {
     }
 
     /// Describes a call that was not sent because no connection was established.
-    pub(crate) fn unreachable(call: &'static str, reason: impl Into<String>) -> Self {
+    pub(crate) fn not_sent(call: &'static str, reason: impl Into<String>) -> Self {
         Self {
             begun: false,
             ..Self::new(call, ErrorKind::Unavailable, reason)
         }
     }
 
-    pub(crate) fn answered(self, status: u16, retry_after: Option<Duration>) -> Self {
+    pub(crate) fn with_status(self, status: u16, retry_after: Option<Duration>) -> Self {
         Self {
             status: Some(status),
             retry_after,
@@ -180,11 +180,11 @@ impl fmt::Debug for Error {
 }
 
 /// Returns a server's error as one line, without the document that it may quote.
-pub(crate) fn quoted(text: &str) -> String {
+pub(crate) fn quote_error(text: &str) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let ends = PREVIEWS.iter().filter_map(|preview| line.find(preview));
+    let ends = PREVIEW_MARKERS.iter().filter_map(|preview| line.find(preview));
     let line = &line[..ends.min().unwrap_or(line.len())];
-    let mut start: String = line.chars().take(QUOTED).collect();
+    let mut start: String = line.chars().take(MAX_QUOTED_CHARS).collect();
     if start.len() < line.len() {
         start.push('…');
     }
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_without_an_answer_are_never_reported_as_failed() {
+    fn timeouts_and_server_errors_mean_the_call_may_have_been_done() {
         for status in 100..=599 {
             let kind = ErrorKind::from_status(status, "");
             let open = status < 300 || status == 408 || status >= 500;
@@ -231,8 +231,8 @@ mod tests {
         }
         let sent = Error::new("bulk", ErrorKind::TimedOut, "no answer in time");
         assert!(sent.may_have_been_done());
-        assert!(!Error::unreachable("bulk", "refused").may_have_been_done());
-        assert!(Error::unreachable("bulk", "refused").may_pass());
+        assert!(!Error::not_sent("bulk", "refused").may_have_been_done());
+        assert!(Error::not_sent("bulk", "refused").may_pass());
         assert!(!Error::invalid("bulk", "an id is empty").may_have_been_done());
     }
 
@@ -241,15 +241,15 @@ mod tests {
         let text = "failed to parse field [n] of type [long] in document with id 'b'. \
                     Preview of field's value: 'secret'";
         assert_eq!(
-            quoted(text),
+            quote_error(text),
             "failed to parse field [n] of type [long] in document with id 'b'"
         );
         let text = "Document contains at least one immense term in field=\"n\" (whose UTF8 \
                     encoding is longer than the max length 32766), all of which were skipped.  \
                     Please correct the analyzer to not produce such terms.  The prefix of the \
                     first immense term is: '[115, 101, 99]...'";
-        assert!(quoted(text).ends_with("all of which were skipped"));
-        assert_eq!(quoted(" two\n\tlines "), "two lines");
-        assert!(quoted(&"long ".repeat(500)).chars().count() == QUOTED + 1);
+        assert!(quote_error(text).ends_with("all of which were skipped"));
+        assert_eq!(quote_error(" two\n\tlines "), "two lines");
+        assert!(quote_error(&"long ".repeat(500)).chars().count() == MAX_QUOTED_CHARS + 1);
     }
 }

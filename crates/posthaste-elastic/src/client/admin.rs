@@ -41,30 +41,30 @@ impl Client {
     /// Creates an index with these `settings`, `mappings` and `aliases`. Returns whether it was
     /// created; an existing index stays unchanged.
     pub async fn create_index(&self, index: &str, definition: &Value) -> Result<bool, Error> {
-        const CREATE: &str = "create index";
-        let path = [name::index(CREATE, index)?];
-        let call = Call::new(CREATE, Method::PUT, &path)
-            .with("timeout", self.patience())
-            .json(definition)?;
+        const CREATE_CALL: &str = "create index";
+        let path = [name::check_index_name(CREATE_CALL, index)?];
+        let call = Call::new(CREATE_CALL, Method::PUT, &path)
+            .with_query("timeout", self.timeout_parameter())
+            .with_json(definition)?;
         let answer = self.send(call).await?;
         if answer.is_success() {
-            acknowledged(CREATE, &answer.read(CREATE)?)?;
+            require_acknowledged(CREATE_CALL, &answer.parse(CREATE_CALL)?)?;
             return Ok(true);
         }
-        if answer.names("resource_already_exists_exception") {
+        if answer.has_error_type("resource_already_exists_exception") {
             return Ok(false);
         }
-        Err(answer.error(CREATE))
+        Err(answer.to_error(CREATE_CALL))
     }
 
     /// Deletes an index with its documents. Returns whether it existed. An alias is refused.
     pub async fn delete_index(&self, index: &str) -> Result<bool, Error> {
-        const DELETE: &str = "delete index";
-        let path = [name::index(DELETE, index)?];
-        let call = Call::new(DELETE, Method::DELETE, &path).with("timeout", self.patience());
-        let done = self.ask::<Acknowledged>(call).await;
+        const DELETE_CALL: &str = "delete index";
+        let path = [name::check_index_name(DELETE_CALL, index)?];
+        let call = Call::new(DELETE_CALL, Method::DELETE, &path).with_query("timeout", self.timeout_parameter());
+        let done = self.send_and_parse::<Acknowledged>(call).await;
         match done {
-            Ok(done) => acknowledged(DELETE, &done).map(|()| true),
+            Ok(done) => require_acknowledged(DELETE_CALL, &done).map(|()| true),
             Err(error) if error.kind() == ErrorKind::NoIndex => Ok(false),
             Err(error) => Err(error),
         }
@@ -73,10 +73,10 @@ impl Client {
     /// Reads the `settings`, `mappings` and `aliases` of an index, `None` if it does not exist. For
     /// an alias, reads the index to which it points.
     pub async fn describe_index(&self, index: &str) -> Result<Option<Value>, Error> {
-        const DESCRIBE: &str = "describe index";
-        let path = [name::index(DESCRIBE, index)?];
-        let call = Call::new(DESCRIBE, Method::GET, &path);
-        match self.ask::<BTreeMap<String, Value>>(call).await {
+        const DESCRIBE_CALL: &str = "describe index";
+        let path = [name::check_index_name(DESCRIBE_CALL, index)?];
+        let call = Call::new(DESCRIBE_CALL, Method::GET, &path);
+        match self.send_and_parse::<BTreeMap<String, Value>>(call).await {
             Ok(described) => Ok(described.into_values().next()),
             Err(error) if error.kind() == ErrorKind::NoIndex => Ok(None),
             Err(error) => Err(error),
@@ -90,7 +90,7 @@ impl Client {
             number_of_data_nodes: u64,
         }
         let call = Call::new("health", Method::GET, &["_cluster", "health"]);
-        Ok(self.ask::<Health>(call).await?.number_of_data_nodes)
+        Ok(self.send_and_parse::<Health>(call).await?.number_of_data_nodes)
     }
 
     /// Whether an index or an alias of this name exists.
@@ -100,17 +100,17 @@ impl Client {
 
     /// Changes settings of an index, such as `{"index": {"refresh_interval": "30s"}}`.
     pub async fn put_settings(&self, index: &str, settings: &Value) -> Result<(), Error> {
-        const SETTINGS: &str = "put settings";
-        let path = [name::index(SETTINGS, index)?, "_settings"];
-        self.put(SETTINGS, &path, settings).await
+        const SETTINGS_CALL: &str = "put settings";
+        let path = [name::check_index_name(SETTINGS_CALL, index)?, "_settings"];
+        self.put_json(SETTINGS_CALL, &path, settings).await
     }
 
     /// Adds fields to an index, or configures how it treats unknown fields (`dynamic`). Existing
     /// fields stay mapped as they are.
     pub async fn put_mapping(&self, index: &str, mapping: &Value) -> Result<(), Error> {
-        const MAPPING: &str = "put mapping";
-        let path = [name::index(MAPPING, index)?, "_mapping"];
-        self.put(MAPPING, &path, mapping).await
+        const MAPPING_CALL: &str = "put mapping";
+        let path = [name::check_index_name(MAPPING_CALL, index)?, "_mapping"];
+        self.put_json(MAPPING_CALL, &path, mapping).await
     }
 
     /// Points an alias to this index only, atomically, and removes it from all other indexes.
@@ -118,8 +118,8 @@ impl Client {
     /// # Errors
     /// Also if another client switches the alias at the same time: one of the two is refused.
     pub async fn switch_alias(&self, alias: &str, index: &str) -> Result<(), Error> {
-        const SWITCH: &str = "switch alias";
-        let (alias, index) = (name::index(SWITCH, alias)?, name::index(SWITCH, index)?);
+        const SWITCH_CALL: &str = "switch alias";
+        let (alias, index) = (name::check_index_name(SWITCH_CALL, alias)?, name::check_index_name(SWITCH_CALL, index)?);
         // Removes indexes by their names: a pattern would also match indexes that are read-only, or
         // to which the client has no access.
         let mut actions: Vec<Value> = self
@@ -130,10 +130,10 @@ impl Client {
             .map(|old| json!({"remove": {"index": old, "alias": alias, "must_exist": true}}))
             .collect();
         actions.push(json!({"add": {"index": index, "alias": alias, "is_write_index": true}}));
-        let call = Call::new(SWITCH, Method::POST, &["_aliases"])
-            .with("timeout", self.patience())
-            .json(&json!({"actions": actions}))?;
-        acknowledged(SWITCH, &self.ask(call).await?)
+        let call = Call::new(SWITCH_CALL, Method::POST, &["_aliases"])
+            .with_query("timeout", self.timeout_parameter())
+            .with_json(&json!({"actions": actions}))?;
+        require_acknowledged(SWITCH_CALL, &self.send_and_parse(call).await?)
     }
 
     /// Changes aliases atomically: either all changes are made or none.
@@ -142,13 +142,13 @@ impl Client {
     /// Also if an alias to remove does not exist ([`Missing`](ErrorKind::Missing)): another client
     /// changed it before.
     pub async fn change_aliases(&self, changes: &[AliasChange<'_>]) -> Result<(), Error> {
-        const CHANGE: &str = "change aliases";
+        const CHANGE_CALL: &str = "change aliases";
         let actions: Result<Vec<Value>, Error> = changes
             .iter()
             .map(|change| {
                 let (AliasChange::Add { alias, index } | AliasChange::Remove { alias, index }) =
                     *change;
-                let (alias, index) = (name::index(CHANGE, alias)?, name::index(CHANGE, index)?);
+                let (alias, index) = (name::check_index_name(CHANGE_CALL, alias)?, name::check_index_name(CHANGE_CALL, index)?);
                 Ok(match change {
                     AliasChange::Add { .. } => {
                         json!({"add": {"index": index, "alias": alias, "is_write_index": true}})
@@ -159,26 +159,26 @@ impl Client {
                 })
             })
             .collect();
-        let call = Call::new(CHANGE, Method::POST, &["_aliases"])
-            .with("timeout", self.patience())
-            .json(&json!({"actions": actions?}))?;
-        acknowledged(CHANGE, &self.ask(call).await?)
+        let call = Call::new(CHANGE_CALL, Method::POST, &["_aliases"])
+            .with_query("timeout", self.timeout_parameter())
+            .with_json(&json!({"actions": actions?}))?;
+        require_acknowledged(CHANGE_CALL, &self.send_and_parse(call).await?)
     }
 
     /// Returns the indexes to which an alias points; none if the alias does not exist.
     pub async fn resolve_alias(&self, alias: &str) -> Result<Vec<String>, Error> {
-        const ALIAS: &str = "alias";
-        let path = ["_alias", name::index(ALIAS, alias)?];
-        let call = Call::new(ALIAS, Method::GET, &path);
+        const ALIAS_CALL: &str = "alias";
+        let path = ["_alias", name::check_index_name(ALIAS_CALL, alias)?];
+        let call = Call::new(ALIAS_CALL, Method::GET, &path);
         let answer = self.send(call).await?;
         if answer.is_success() {
-            let indexes: BTreeMap<String, IgnoredAny> = answer.read(ALIAS)?;
+            let indexes: BTreeMap<String, IgnoredAny> = answer.parse(ALIAS_CALL)?;
             return Ok(indexes.into_keys().collect());
         }
         // A 404 of a proxy whose backend is unavailable does not mean that the alias is missing.
-        match answer.status == 404 && answer.is_the_servers() {
+        match answer.status == 404 && answer.is_server_error() {
             true => Ok(Vec::new()),
-            false => Err(answer.error(ALIAS)),
+            false => Err(answer.to_error(ALIAS_CALL)),
         }
     }
 
@@ -192,36 +192,36 @@ impl Client {
             #[serde(rename = "_shards")]
             shards: Shards,
         }
-        const REFRESH: &str = "refresh";
-        let path = [name::index(REFRESH, index)?, "_refresh"];
-        let call = Call::new(REFRESH, Method::POST, &path);
-        self.ask::<RefreshBody>(call).await?.shards.all(REFRESH)
+        const REFRESH_CALL: &str = "refresh";
+        let path = [name::check_index_name(REFRESH_CALL, index)?, "_refresh"];
+        let call = Call::new(REFRESH_CALL, Method::POST, &path);
+        self.send_and_parse::<RefreshBody>(call).await?.shards.require_all(REFRESH_CALL)
     }
 
     /// Stores a Painless script, and replaces another one of this name.
     pub async fn put_script(&self, id: &str, source: &str) -> Result<(), Error> {
-        const SCRIPT: &str = "put script";
-        let path = ["_scripts", name::thing(SCRIPT, id)?];
+        const SCRIPT_CALL: &str = "put script";
+        let path = ["_scripts", name::check_stored_name(SCRIPT_CALL, id)?];
         let body = json!({"script": {"lang": "painless", "source": source}});
-        self.put(SCRIPT, &path, &body).await
+        self.put_json(SCRIPT_CALL, &path, &body).await
     }
 
     /// Stores an ingest pipeline, and replaces another one of this name.
     pub async fn put_pipeline(&self, id: &str, definition: &Value) -> Result<(), Error> {
-        const PIPELINE: &str = "put pipeline";
-        let path = ["_ingest", "pipeline", name::thing(PIPELINE, id)?];
-        self.put(PIPELINE, &path, definition).await
+        const PIPELINE_CALL: &str = "put pipeline";
+        let path = ["_ingest", "pipeline", name::check_stored_name(PIPELINE_CALL, id)?];
+        self.put_json(PIPELINE_CALL, &path, definition).await
     }
 
-    async fn put(&self, call: &'static str, path: &[&str], body: &Value) -> Result<(), Error> {
+    async fn put_json(&self, call: &'static str, path: &[&str], body: &Value) -> Result<(), Error> {
         let put = Call::new(call, Method::PUT, path)
-            .with("timeout", self.patience())
-            .json(body)?;
-        acknowledged(call, &self.ask(put).await?)
+            .with_query("timeout", self.timeout_parameter())
+            .with_json(body)?;
+        require_acknowledged(call, &self.send_and_parse(put).await?)
     }
 }
 
-fn acknowledged(call: &'static str, done: &Acknowledged) -> Result<(), Error> {
+fn require_acknowledged(call: &'static str, done: &Acknowledged) -> Result<(), Error> {
     if done.acknowledged {
         return Ok(());
     }

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::ErrorKind;
-use crate::error::quoted;
+use crate::error::quote_error;
 
 /// The error in a server's answer: an object or, for some calls, a line of text.
 #[derive(Deserialize)]
@@ -22,7 +22,7 @@ pub(super) enum ErrorBody {
 }
 
 impl ErrorBody {
-    pub(super) fn named(&self) -> &str {
+    pub(super) fn error_type(&self) -> &str {
         match self {
             Self::Object { named, .. } => named,
             Self::Line(_) => "",
@@ -30,9 +30,9 @@ impl ErrorBody {
     }
 
     /// Returns one line: the type, the reason, and the root cause.
-    pub(super) fn line(&self) -> String {
+    pub(super) fn to_line(&self) -> String {
         match self {
-            Self::Line(line) => quoted(line),
+            Self::Line(line) => quote_error(line),
             Self::Object {
                 named,
                 reason,
@@ -43,7 +43,7 @@ impl ErrorBody {
                     reason.as_deref(),
                     caused_by.as_ref().and_then(root_cause),
                 ];
-                let parts: Vec<String> = parts.into_iter().flatten().map(quoted).collect();
+                let parts: Vec<String> = parts.into_iter().flatten().map(quote_error).collect();
                 parts.join(": ")
             }
         }
@@ -58,11 +58,11 @@ fn root_cause(mut cause: &Value) -> Option<&str> {
 }
 
 /// Returns the outcome of the call and the reason for it.
-pub(super) fn meaning(status: u16, body: &[u8]) -> (ErrorKind, String) {
+pub(super) fn interpret_error(status: u16, body: &[u8]) -> (ErrorKind, String) {
     let error = parse_error(body);
-    let kind = ErrorKind::from_status(status, error.as_ref().map_or("", ErrorBody::named));
+    let kind = ErrorKind::from_status(status, error.as_ref().map_or("", ErrorBody::error_type));
     let reason = match error {
-        Some(error) => format!("HTTP status {status}: {}", error.line()),
+        Some(error) => format!("HTTP status {status}: {}", error.to_line()),
         // The body is that of a proxy, whose error page contains nothing helpful.
         None => format!("HTTP status {status}"),
     };
@@ -88,7 +88,7 @@ mod tests {
             "reason":"failed to execute script","caused_by":{"type":"x","reason":"y",
             "caused_by":{"type":"resource_not_found_exception",
             "reason":"unable to find script [nope]"}}},"status":400}"#;
-        let (kind, reason) = meaning(400, body);
+        let (kind, reason) = interpret_error(400, body);
         assert_eq!(kind, ErrorKind::Refused);
         assert_eq!(
             reason,
@@ -101,8 +101,8 @@ mod tests {
     fn plain_text_and_proxy_error_pages_are_accepted() {
         let body = br#"{"error":"alias [a] missing","status":404}"#;
         let expected = "HTTP status 404: alias [a] missing".to_owned();
-        assert_eq!(meaning(404, body), (ErrorKind::Missing, expected));
-        let (kind, reason) = meaning(502, b"<html>Bad gateway</html>");
+        assert_eq!(interpret_error(404, body), (ErrorKind::Missing, expected));
+        let (kind, reason) = interpret_error(502, b"<html>Bad gateway</html>");
         assert_eq!(
             (kind, &*reason),
             (ErrorKind::Unavailable, "HTTP status 502")

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::Client;
 use super::answer::ErrorBody;
-use super::operation::{Action, BULK, Effect, Operation, Refusal, Seen, Written};
+use super::operation::{Action, BULK_CALL, Effect, Operation, Refusal, Seen, Written};
 use super::send::Call;
 use crate::{Error, ErrorKind};
 
@@ -34,9 +34,9 @@ impl Client {
             operation.check()?;
             operation.write_to(&mut lines);
         }
-        let call = Call::new(BULK, Method::POST, &["_bulk"]);
-        let call = call.with("timeout", self.patience()).lines(lines);
-        outcomes(self.ask(call).await?, operations)
+        let call = Call::new(BULK_CALL, Method::POST, &["_bulk"]);
+        let call = call.with_query("timeout", self.timeout_parameter()).with_lines(lines);
+        match_outcomes(self.send_and_parse(call).await?, operations)
     }
 
     /// Executes one write.
@@ -49,21 +49,21 @@ impl Client {
             Some(Ok(written)) => Ok(written),
             Some(Err(refusal)) => {
                 Err(Error::new("write", refusal.kind, refusal.reason)
-                    .answered(refusal.status, None))
+                    .with_status(refusal.status, None))
             }
-            None => Err(mismatch("as many as there were writes")),
+            None => Err(mismatch_error("as many as there were writes")),
         }
     }
 }
 
 #[derive(Deserialize)]
-struct Bulk {
+struct BulkResponse {
     /// Each item is a map of one entry: the action and its outcome.
-    items: Vec<BTreeMap<Action, Item>>,
+    items: Vec<BTreeMap<Action, BulkItem>>,
 }
 
 #[derive(Deserialize)]
-struct Item {
+struct BulkItem {
     #[serde(rename = "_id")]
     id: String,
     status: u16,
@@ -77,13 +77,13 @@ struct Item {
     primary_term: Option<u64>,
 }
 
-impl Item {
-    fn outcome(self) -> Option<Result<Written, Refusal>> {
+impl BulkItem {
+    fn into_outcome(self) -> Option<Result<Written, Refusal>> {
         if let Some(error) = self.error {
             return Some(Err(Refusal {
-                kind: ErrorKind::from_status(self.status, error.named()),
+                kind: ErrorKind::from_status(self.status, error.error_type()),
                 status: self.status,
-                reason: error.line(),
+                reason: error.to_line(),
             }));
         }
         let seen = Seen {
@@ -100,27 +100,27 @@ impl Item {
 
 /// Returns the outcomes. An answer that does not report every write, in their order, is rejected as
 /// a whole.
-fn outcomes(bulk: Bulk, operations: &[Operation]) -> Result<Vec<Result<Written, Refusal>>, Error> {
+fn match_outcomes(bulk: BulkResponse, operations: &[Operation]) -> Result<Vec<Result<Written, Refusal>>, Error> {
     if bulk.items.len() != operations.len() {
-        return Err(mismatch("as many as there were writes"));
+        return Err(mismatch_error("as many as there were writes"));
     }
     let pairs = bulk.items.into_iter().zip(operations);
     pairs
         .map(|(mut item, asked)| {
             let item = item.remove(&asked.action);
             let item = item.filter(|item| item.id == asked.id);
-            let item = item.ok_or_else(|| mismatch("in the order of the writes"))?;
+            let item = item.ok_or_else(|| mismatch_error("in the order of the writes"))?;
             let outcome = item
-                .outcome()
+                .into_outcome()
                 .filter(|outcome| asked.accepts_outcome(outcome));
-            outcome.ok_or_else(|| mismatch("possible results of the writes"))
+            outcome.ok_or_else(|| mismatch_error("possible results of the writes"))
         })
         .collect()
 }
 
-fn mismatch(what: &str) -> Error {
+fn mismatch_error(what: &str) -> Error {
     let reason = format!("the answer's items are not {what}");
-    Error::new(BULK, ErrorKind::Unanswered, reason)
+    Error::new(BULK_CALL, ErrorKind::Unanswered, reason)
 }
 
 #[cfg(test)]
@@ -131,7 +131,7 @@ mod tests {
 
     fn answered(items: Value, operations: &[Operation]) -> Result<Vec<ErrorKind>, Error> {
         let bulk = serde_json::from_value(json!({"errors": true, "items": items})).unwrap();
-        let outcomes = outcomes(bulk, operations)?;
+        let outcomes = match_outcomes(bulk, operations)?;
         Ok(outcomes
             .into_iter()
             .map(|outcome| outcome.map_or_else(|refusal| refusal.kind, |_| ErrorKind::Invalid))

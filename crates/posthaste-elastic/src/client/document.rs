@@ -12,7 +12,7 @@ use super::send::Call;
 use super::{Client, name};
 use crate::{Error, ErrorKind};
 
-const GET: &str = "get";
+const GET_CALL: &str = "get";
 
 /// An existing document.
 #[derive(Clone, Debug)]
@@ -57,7 +57,7 @@ impl Document {
         serde_json::from_str(source).map_err(|error| {
             let place = format!("line {} column {}", error.line(), error.column());
             Error::invalid(
-                GET,
+                GET_CALL,
                 format!("the document {} is not the requested one, {place}", self.id),
             )
         })
@@ -75,8 +75,8 @@ impl Client {
             .await?;
         match found.into_iter().next() {
             Some(Ok(document)) => Ok(document),
-            Some(Err(refusal)) => Err(refusal.in_call(GET)),
-            None => Err(mismatch()),
+            Some(Err(refusal)) => Err(refusal.in_call(GET_CALL)),
+            None => Err(mismatch_error()),
         }
     }
 
@@ -94,42 +94,42 @@ impl Client {
         reading: Reading,
         source: Source,
     ) -> Result<Vec<Result<Option<Document>, Refusal>>, Error> {
-        name::index(GET, index)?;
+        name::check_index_name(GET_CALL, index)?;
         let ids: Vec<&str> = ids.iter().map(AsRef::as_ref).collect();
         if ids.is_empty() {
             return Ok(Vec::new());
         }
         for id in &ids {
-            name::id(GET, id)?;
+            name::check_id(GET_CALL, id)?;
         }
         let path = [index, "_mget"];
-        let mut call = Call::new(GET, Method::POST, &path).json(&json!({"ids": ids}))?;
+        let mut call = Call::new(GET_CALL, Method::POST, &path).with_json(&json!({"ids": ids}))?;
         if reading == Reading::Searchable {
-            call = call.with("realtime", "false");
+            call = call.with_query("realtime", "false");
         }
         call = match source {
             Source::Whole => call,
-            Source::Field(field) => call.with("_source_includes", field),
-            Source::None => call.with("_source", "false"),
+            Source::Field(field) => call.with_query("_source_includes", field),
+            Source::None => call.with_query("_source", "false"),
         };
-        let got: MultiGot = self.ask(call).await?;
+        let got: MultiGetResponse = self.send_and_parse(call).await?;
         if got.docs.len() != ids.len() {
-            return Err(mismatch());
+            return Err(mismatch_error());
         }
         let pairs = got.docs.into_iter().zip(ids);
         pairs
-            .map(|(got, id)| got.found(id).ok_or_else(mismatch))
+            .map(|(got, id)| got.into_document(id).ok_or_else(mismatch_error))
             .collect()
     }
 }
 
 #[derive(Deserialize)]
-struct MultiGot {
-    docs: Vec<GetBody>,
+struct MultiGetResponse {
+    docs: Vec<GetResponse>,
 }
 
 #[derive(Deserialize)]
-struct GetBody {
+struct GetResponse {
     #[serde(rename = "_id")]
     id: String,
     found: Option<bool>,
@@ -144,18 +144,18 @@ struct GetBody {
     source: Option<Box<RawValue>>,
 }
 
-impl GetBody {
-    fn found(self, id: &str) -> Option<Result<Option<Document>, Refusal>> {
+impl GetResponse {
+    fn into_document(self, id: &str) -> Option<Result<Option<Document>, Refusal>> {
         if self.id != id {
             return None;
         }
         if let Some(error) = self.error {
-            let kind = match error.named() {
+            let kind = match error.error_type() {
                 "index_not_found_exception" => ErrorKind::NoIndex,
                 _ => ErrorKind::Unavailable,
             };
             let status = if kind == ErrorKind::NoIndex { 404 } else { 503 };
-            let reason = error.line();
+            let reason = error.to_line();
             return Some(Err(Refusal {
                 kind,
                 status,
@@ -178,7 +178,7 @@ impl GetBody {
     }
 }
 
-fn mismatch() -> Error {
+fn mismatch_error() -> Error {
     let reason = "the answer's documents are not the requested ones";
-    Error::new(GET, ErrorKind::Unanswered, reason)
+    Error::new(GET_CALL, ErrorKind::Unanswered, reason)
 }

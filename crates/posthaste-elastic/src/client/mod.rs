@@ -32,8 +32,8 @@ pub use search::{Hit, Page, PointInTime};
 use send::Call;
 
 /// Timeout of connecting: an address that drops packets fails sooner than a slow server.
-const CONNECT: Duration = Duration::from_secs(10);
-const NEW: &str = "client";
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+const NEW_CALL: &str = "client";
 
 /// A client of one Elasticsearch or OpenSearch node, or of the load balancer in front of several.
 ///
@@ -115,7 +115,7 @@ impl Client {
             .ok()
             .filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
             // The address may contain a password: the error does not repeat it.
-            .ok_or_else(|| Error::invalid(NEW, "the address must be http://… or https://…"))?;
+            .ok_or_else(|| Error::invalid(NEW_CALL, "the address must be http://… or https://…"))?;
         let credentials = name::credentials(&url);
         // Both fail only if the address has no host.
         let _ = url.set_password(None);
@@ -124,9 +124,9 @@ impl Client {
         url.set_fragment(None);
         let http = kind
             .redirect(Policy::none())
-            .connect_timeout(CONNECT)
+            .connect_timeout(CONNECT_TIMEOUT)
             .build()
-            .map_err(|error| Error::invalid(NEW, send::describe(&error)))?;
+            .map_err(|error| Error::invalid(NEW_CALL, send::describe_error(&error)))?;
         let client = Self {
             http,
             url,
@@ -172,7 +172,7 @@ impl Client {
     fn authorized(self, header: &str) -> Result<Self, Error> {
         let mut value = HeaderValue::from_str(header).map_err(|_| {
             Error::invalid(
-                NEW,
+                NEW_CALL,
                 "the credentials contain characters that no header may have",
             )
         })?;
@@ -212,7 +212,7 @@ impl Client {
             number: String,
             distribution: Option<String>,
         }
-        let body: InfoBody = self.ask(Call::new("info", Method::GET, &[])).await?;
+        let body: InfoBody = self.send_and_parse(Call::new("info", Method::GET, &[])).await?;
         let flavour = match body.version.distribution.as_deref() {
             Some("opensearch") => Flavour::OpenSearch,
             _ => Flavour::Elasticsearch,

@@ -6,7 +6,7 @@ use reqwest::Url;
 use crate::Error;
 
 /// Characters that the servers forbid in the name of an index, or read as a pattern or a list.
-const FORBIDDEN: &str = "\\/*?\"<>| ,#:%";
+const FORBIDDEN_CHARS: &str = "\\/*?\"<>| ,#:%";
 
 /// Whether an index or an alias may have this name: it is no pattern, no list, and has nothing that
 /// the servers refuse.
@@ -22,11 +22,11 @@ pub fn is_index_name(name: &str) -> bool {
         && !matches!(name, "." | "..")
         && !name
             .chars()
-            .any(|c| FORBIDDEN.contains(c) || c.is_control() || c.is_uppercase())
+            .any(|c| FORBIDDEN_CHARS.contains(c) || c.is_control() || c.is_uppercase())
 }
 
 /// Checks the name of one index or alias, to prevent calls such as `DELETE /*` or `DELETE /a,b`.
-pub(super) fn index<'a>(call: &'static str, name: &'a str) -> Result<&'a str, Error> {
+pub(super) fn check_index_name<'a>(call: &'static str, name: &'a str) -> Result<&'a str, Error> {
     if is_index_name(name) {
         Ok(name)
     } else {
@@ -36,7 +36,7 @@ pub(super) fn index<'a>(call: &'static str, name: &'a str) -> Result<&'a str, Er
 }
 
 /// Checks the name of a script or a pipeline.
-pub(super) fn thing<'a>(call: &'static str, name: &'a str) -> Result<&'a str, Error> {
+pub(super) fn check_stored_name<'a>(call: &'static str, name: &'a str) -> Result<&'a str, Error> {
     if name.is_empty() || matches!(name, "." | "..") || name.contains(['*', ',', '/']) {
         let reason = format!("{name:?} is not a name of a script or a pipeline");
         return Err(Error::invalid(call, reason));
@@ -45,7 +45,7 @@ pub(super) fn thing<'a>(call: &'static str, name: &'a str) -> Result<&'a str, Er
 }
 
 /// Checks the id of a document.
-pub(super) fn id<'a>(call: &'static str, id: &'a str) -> Result<&'a str, Error> {
+pub(super) fn check_id<'a>(call: &'static str, id: &'a str) -> Result<&'a str, Error> {
     if id.is_empty() || id.len() > 512 {
         return Err(Error::invalid(call, "an id has 1 to 512 bytes"));
     }
@@ -87,10 +87,10 @@ mod tests {
             "a\n",
             "a:b",
         ] {
-            assert!(index("bulk", wrong).is_err(), "{wrong}");
+            assert!(check_index_name("bulk", wrong).is_err(), "{wrong}");
         }
         for right in ["notes", "notes-2026.11", "größe", ".hidden"] {
-            assert!(index("bulk", right).is_ok(), "{right}");
+            assert!(check_index_name("bulk", right).is_ok(), "{right}");
         }
     }
 }

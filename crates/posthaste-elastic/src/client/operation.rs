@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use super::name;
 use crate::{Error, ErrorKind};
 
-pub(super) const BULK: &str = "bulk";
+pub(super) const BULK_CALL: &str = "bulk";
 
 /// One write to one document.
 #[derive(Clone, Debug, PartialEq)]
@@ -113,7 +113,7 @@ pub struct Refusal {
 impl Refusal {
     /// Converts the refusal to the error of a call with this write only.
     pub(crate) fn in_call(self, call: &'static str) -> Error {
-        Error::new(call, self.kind, self.reason).answered(self.status, None)
+        Error::new(call, self.kind, self.reason).with_status(self.status, None)
     }
 }
 
@@ -123,7 +123,7 @@ impl Operation {
     /// # Errors
     /// The document is not a JSON object.
     pub fn index(index: &str, id: &str, document: &impl Serialize) -> Result<Self, Error> {
-        Self::new(Action::Index, index, id).with(document)
+        Self::new(Action::Index, index, id).with_document(document)
     }
 
     /// Writes a new document; if one exists, it is a [`Conflict`](ErrorKind::Conflict).
@@ -131,7 +131,7 @@ impl Operation {
     /// # Errors
     /// As [`index`](Self::index).
     pub fn create(index: &str, id: &str, document: &impl Serialize) -> Result<Self, Error> {
-        Self::new(Action::Create, index, id).with(document)
+        Self::new(Action::Create, index, id).with_document(document)
     }
 
     /// Changes an existing document by a script; if none exists, it is
@@ -152,7 +152,7 @@ impl Operation {
         struct Body<'a, S> {
             script: &'a S,
         }
-        Self::new(Action::Update, index, id).with(&Body { script })
+        Self::new(Action::Update, index, id).with_document(&Body { script })
     }
 
     /// Deletes a document, if it exists.
@@ -173,8 +173,8 @@ impl Operation {
         }
     }
 
-    fn with(mut self, document: &impl Serialize) -> Result<Self, Error> {
-        let invalid = |reason: String| Error::invalid(BULK, reason);
+    fn with_document(mut self, document: &impl Serialize) -> Result<Self, Error> {
+        let invalid = |reason: String| Error::invalid(BULK_CALL, reason);
         serde_json::to_writer(&mut self.body, document)
             .map_err(|error| invalid(error.to_string()))?;
         if self.body.first() != Some(&b'{') {
@@ -242,8 +242,8 @@ impl Operation {
 
     /// Checks for errors because of which a server would refuse the whole request.
     pub(super) fn check(&self) -> Result<(), Error> {
-        name::index(BULK, &self.index)?;
-        name::id(BULK, &self.id)?;
+        name::check_index_name(BULK_CALL, &self.index)?;
+        name::check_id(BULK_CALL, &self.id)?;
         let reason = match (self.action, self.condition) {
             (_, Condition::Newer(version) | Condition::NotOlder(version)) if version < 0 => {
                 "a version must not be negative"
@@ -263,7 +263,7 @@ impl Operation {
             }
             _ => return Ok(()),
         };
-        Err(Error::invalid(BULK, reason))
+        Err(Error::invalid(BULK_CALL, reason))
     }
 
     pub(super) fn write_to(&self, lines: &mut Vec<u8>) {
@@ -285,8 +285,8 @@ impl Operation {
                 what.insert("if_seq_no".into(), seen.seq_no.into());
                 what.insert("if_primary_term".into(), seen.primary_term.into());
             }
-            Condition::Newer(version) => versioned(&mut what, version, "external"),
-            Condition::NotOlder(version) => versioned(&mut what, version, "external_gte"),
+            Condition::Newer(version) => put_version(&mut what, version, "external"),
+            Condition::NotOlder(version) => put_version(&mut what, version, "external_gte"),
         }
         let head = match self.action {
             Action::Index => json!({"index": what}),
@@ -303,7 +303,7 @@ impl Operation {
     }
 }
 
-fn versioned(what: &mut Map<String, Value>, version: i64, kind: &str) {
+fn put_version(what: &mut Map<String, Value>, version: i64, kind: &str) {
     what.insert("version".into(), version.into());
     what.insert("version_type".into(), kind.into());
 }

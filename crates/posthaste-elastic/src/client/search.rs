@@ -12,8 +12,8 @@ use super::send::Call;
 use super::{Client, Flavour, name};
 use crate::{Error, ErrorKind};
 
-const SEARCH: &str = "search";
-const MOMENT: &str = "point in time";
+const SEARCH_CALL: &str = "search";
+const POINT_IN_TIME_CALL: &str = "point in time";
 
 /// A page of search results.
 #[derive(Clone, Debug)]
@@ -71,10 +71,10 @@ impl Client {
     /// # Errors
     /// Also if part of the index could not be searched: the results would be incomplete.
     pub async fn search(&self, index: &str, query: &impl Serialize) -> Result<Page, Error> {
-        let path = [name::index(SEARCH, index)?, "_search"];
-        let call = Call::new(SEARCH, Method::POST, &path).json(query)?;
-        let found: SearchResponse = self.ask(whole(call)).await?;
-        found.page()
+        let path = [name::check_index_name(SEARCH_CALL, index)?, "_search"];
+        let call = Call::new(SEARCH_CALL, Method::POST, &path).with_json(query)?;
+        let found: SearchResponse = self.send_and_parse(refuse_partial_results(call)).await?;
+        found.into_page()
     }
 
     /// Searches as [`search`](Self::search), in a point in time: `sort` and `search_after` page
@@ -90,12 +90,12 @@ impl Client {
     ) -> Result<Page, Error> {
         let pit = json!({"id": moment.id, "keep_alive": moment.keep});
         query.insert("pit".into(), pit);
-        let call = Call::new(SEARCH, Method::POST, &["_search"]).json(&query)?;
-        let mut found: SearchResponse = self.ask(whole(call)).await?;
+        let call = Call::new(SEARCH_CALL, Method::POST, &["_search"]).with_json(&query)?;
+        let mut found: SearchResponse = self.send_and_parse(refuse_partial_results(call)).await?;
         if let Some(id) = found.pit_id.take() {
             moment.id = id;
         }
-        found.page()
+        found.into_page()
     }
 
     /// Opens a point in time of an index. The server keeps it for this long after each use.
@@ -109,14 +109,14 @@ impl Client {
             #[serde(alias = "pit_id")]
             id: String,
         }
-        let index = name::index(MOMENT, index)?;
+        let index = name::check_index_name(POINT_IN_TIME_CALL, index)?;
         let (path, last): (&[&str], _) = match self.flavour().await? {
             Flavour::OpenSearch => (&[index, "_search", "point_in_time"], "_id"),
             Flavour::Elasticsearch => (&[index, "_pit"], "_shard_doc"),
         };
         let keep = format!("{}ms", keep.as_millis().max(1));
-        let call = Call::new(MOMENT, Method::POST, path).with("keep_alive", keep.as_str());
-        let OpenBody { id } = self.ask(call).await?;
+        let call = Call::new(POINT_IN_TIME_CALL, Method::POST, path).with_query("keep_alive", keep.as_str());
+        let OpenBody { id } = self.send_and_parse(call).await?;
         Ok(PointInTime { id, keep, last })
     }
 
@@ -129,13 +129,13 @@ impl Client {
             ),
             Flavour::Elasticsearch => (&["_pit"], json!({"id": moment.id})),
         };
-        let call = Call::new(MOMENT, Method::DELETE, path).json(&body)?;
+        let call = Call::new(POINT_IN_TIME_CALL, Method::DELETE, path).with_json(&body)?;
         let answer = self.send(call).await?;
         // A point in time that no longer exists counts as closed.
         if answer.is_success() || answer.status == 404 {
             Ok(())
         } else {
-            Err(answer.error(MOMENT))
+            Err(answer.to_error(POINT_IN_TIME_CALL))
         }
     }
 
@@ -151,18 +151,18 @@ impl Client {
             shards: Shards,
         }
         let all = json!({"match_all": {}});
-        let path = [name::index("count", index)?, "_count"];
+        let path = [name::check_index_name("count", index)?, "_count"];
         let body = json!({"query": query.unwrap_or(&all)});
-        let call = Call::new("count", Method::POST, &path).json(&body)?;
-        let counted: CountBody = self.ask(call).await?;
-        counted.shards.all("count")?;
+        let call = Call::new("count", Method::POST, &path).with_json(&body)?;
+        let counted: CountBody = self.send_and_parse(call).await?;
+        counted.shards.require_all("count")?;
         Ok(counted.count)
     }
 }
 
 /// Refuses partial results: a search that skips unreachable shards is incomplete.
-fn whole(call: Call<'_>) -> Call<'_> {
-    call.with("allow_partial_search_results", "false")
+fn refuse_partial_results(call: Call<'_>) -> Call<'_> {
+    call.with_query("allow_partial_search_results", "false")
 }
 
 #[derive(Deserialize)]
@@ -211,7 +211,7 @@ struct RawHit {
 }
 
 impl Shards {
-    pub(super) fn all(&self, call: &'static str) -> Result<(), Error> {
+    pub(super) fn require_all(&self, call: &'static str) -> Result<(), Error> {
         if self.failed == 0 {
             return Ok(());
         }
@@ -221,22 +221,22 @@ impl Shards {
 }
 
 impl SearchResponse {
-    fn page(self) -> Result<Page, Error> {
-        self.shards.all(SEARCH)?;
+    fn into_page(self) -> Result<Page, Error> {
+        self.shards.require_all(SEARCH_CALL)?;
         if self.timed_out {
             let reason = "it was cut short by its own timeout";
-            return Err(Error::new(SEARCH, ErrorKind::TimedOut, reason));
+            return Err(Error::new(SEARCH_CALL, ErrorKind::TimedOut, reason));
         }
         let total = self.hits.total.filter(|total| total.relation == "eq");
         Ok(Page {
-            hits: self.hits.hits.into_iter().map(RawHit::hit).collect(),
+            hits: self.hits.hits.into_iter().map(RawHit::into_hit).collect(),
             total: total.map(|total| total.value),
         })
     }
 }
 
 impl RawHit {
-    fn hit(self) -> Hit {
+    fn into_hit(self) -> Hit {
         let seen = self.seq_no.zip(self.primary_term);
         Hit {
             index: self.index,
@@ -263,7 +263,7 @@ mod tests {
                 "hits": {"total": {"value": 7, "relation": relation}, "hits": []}});
             serde_json::from_value::<SearchResponse>(found)
                 .unwrap()
-                .page()
+                .into_page()
         };
         assert_eq!(found(0, false, "eq").unwrap().total, Some(7));
         assert_eq!(found(0, false, "gte").unwrap().total, None);

@@ -12,8 +12,8 @@ use serde::de::DeserializeOwned;
 use super::{Client, Request, Transport, answer};
 use crate::{Error, ErrorKind};
 
-const JSON: &str = "application/json";
-const LINES: &str = "application/x-ndjson";
+const JSON_TYPE: &str = "application/json";
+const NDJSON_TYPE: &str = "application/x-ndjson";
 
 /// A request.
 pub(super) struct Call<'a> {
@@ -39,17 +39,17 @@ impl<'a> Call<'a> {
             method,
             path,
             query: Vec::new(),
-            kind: JSON,
+            kind: JSON_TYPE,
             body: None,
         }
     }
 
-    pub(super) fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {
+    pub(super) fn with_query(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.query.push((name, value.into()));
         self
     }
 
-    pub(super) fn json(self, body: &impl Serialize) -> Result<Self, Error> {
+    pub(super) fn with_json(self, body: &impl Serialize) -> Result<Self, Error> {
         let body = serde_json::to_vec(body)
             .map_err(|error| Error::invalid(self.name, error.to_string()))?;
         Ok(Self {
@@ -58,9 +58,9 @@ impl<'a> Call<'a> {
         })
     }
 
-    pub(super) fn lines(self, body: Vec<u8>) -> Self {
+    pub(super) fn with_lines(self, body: Vec<u8>) -> Self {
         Self {
-            kind: LINES,
+            kind: NDJSON_TYPE,
             body: Some(body.into()),
             ..self
         }
@@ -73,46 +73,46 @@ impl HttpResponse {
     }
 
     /// Converts the answer to an error.
-    pub(super) fn error(&self, call: &'static str) -> Error {
-        let (kind, reason) = answer::meaning(self.status, &self.body);
-        Error::new(call, kind, reason).answered(self.status, self.retry_after)
+    pub(super) fn to_error(&self, call: &'static str) -> Error {
+        let (kind, reason) = answer::interpret_error(self.status, &self.body);
+        Error::new(call, kind, reason).with_status(self.status, self.retry_after)
     }
 
     /// Whether the error is in the server's format, not that of a proxy in front of it.
-    pub(super) fn is_the_servers(&self) -> bool {
+    pub(super) fn is_server_error(&self) -> bool {
         answer::parse_error(&self.body).is_some()
     }
 
     /// Whether it is an error of this type.
-    pub(super) fn names(&self, named: &str) -> bool {
-        answer::parse_error(&self.body).is_some_and(|error| error.named() == named)
+    pub(super) fn has_error_type(&self, named: &str) -> bool {
+        answer::parse_error(&self.body).is_some_and(|error| error.error_type() == named)
     }
 
-    pub(super) fn read<T: DeserializeOwned>(&self, call: &'static str) -> Result<T, Error> {
+    pub(super) fn parse<T: DeserializeOwned>(&self, call: &'static str) -> Result<T, Error> {
         serde_json::from_slice(&self.body).map_err(|error| {
             // The text of the parser's error may quote the answer.
             let place = format!("line {} column {}", error.line(), error.column());
             let reason = format!("the answer could not be read, {place}");
-            Error::new(call, ErrorKind::Unanswered, reason).answered(self.status, None)
+            Error::new(call, ErrorKind::Unanswered, reason).with_status(self.status, None)
         })
     }
 }
 
 impl Client {
     /// Sends a call, and reads the body of a successful answer.
-    pub(super) async fn ask<T: DeserializeOwned>(&self, call: Call<'_>) -> Result<T, Error> {
+    pub(super) async fn send_and_parse<T: DeserializeOwned>(&self, call: Call<'_>) -> Result<T, Error> {
         let name = call.name;
         let answer = self.send(call).await?;
         if answer.is_success() {
-            answer.read(name)
+            answer.parse(name)
         } else {
-            Err(answer.error(name))
+            Err(answer.to_error(name))
         }
     }
 
     /// Sends a call, and returns the answer with any status.
     pub(super) async fn send(&self, call: Call<'_>) -> Result<HttpResponse, Error> {
-        let url = address(&self.url, call.path, &call.query);
+        let url = build_url(&self.url, call.path, &call.query);
         if let Some(carrier) = &self.carrier {
             return self.send_over(carrier, call, &url).await;
         }
@@ -123,20 +123,20 @@ impl Client {
         if let Some(body) = call.body {
             request = request.header(CONTENT_TYPE, call.kind).body(body);
         }
-        let answer = request.send().await.map_err(|e| failed(call.name, &e))?;
+        let answer = request.send().await.map_err(|e| error_from_reqwest(call.name, &e))?;
         let status = answer.status().as_u16();
-        let retry_after = asked(answer.headers());
+        let retry_after = parse_retry_after(answer.headers());
         Ok(HttpResponse {
-            body: self.body(call.name, answer).await?,
+            body: self.read_body(call.name, answer).await?,
             status,
             retry_after,
         })
     }
 
-    async fn body(&self, call: &'static str, mut answer: Response) -> Result<Bytes, Error> {
+    async fn read_body(&self, call: &'static str, mut answer: Response) -> Result<Bytes, Error> {
         let mut body = Vec::new();
-        while let Some(chunk) = answer.chunk().await.map_err(|e| failed(call, &e))? {
-            self.bounded(call, body.len() + chunk.len())?;
+        while let Some(chunk) = answer.chunk().await.map_err(|e| error_from_reqwest(call, &e))? {
+            self.check_length(call, body.len() + chunk.len())?;
             body.extend_from_slice(&chunk);
         }
         Ok(body.into())
@@ -157,7 +157,7 @@ impl Client {
         let (status, body) = carrier(request)
             .await
             .ok_or_else(|| Error::new(call.name, ErrorKind::Unanswered, "no answer"))?;
-        self.bounded(call.name, body.len())?;
+        self.check_length(call.name, body.len())?;
         Ok(HttpResponse {
             status,
             body: body.into(),
@@ -165,7 +165,7 @@ impl Client {
         })
     }
 
-    fn bounded(&self, call: &'static str, length: usize) -> Result<(), Error> {
+    fn check_length(&self, call: &'static str, length: usize) -> Result<(), Error> {
         if length <= self.largest_answer {
             return Ok(());
         }
@@ -174,12 +174,12 @@ impl Client {
     }
 
     /// Returns the time limit in the servers' format.
-    pub(super) fn patience(&self) -> String {
+    pub(super) fn timeout_parameter(&self) -> String {
         format!("{}ms", self.time_limit.as_millis().max(1))
     }
 }
 
-fn address(base: &Url, path: &[&str], query: &[(&str, String)]) -> Url {
+fn build_url(base: &Url, path: &[&str], query: &[(&str, String)]) -> Url {
     let mut url = base.clone();
     // A URL with a host always has path segments.
     if let Ok(mut segments) = url.path_segments_mut() {
@@ -191,10 +191,10 @@ fn address(base: &Url, path: &[&str], query: &[(&str, String)]) -> Url {
     url
 }
 
-fn failed(call: &'static str, error: &reqwest::Error) -> Error {
-    let reason = describe(error);
+fn error_from_reqwest(call: &'static str, error: &reqwest::Error) -> Error {
+    let reason = describe_error(error);
     if error.is_connect() {
-        Error::unreachable(call, reason)
+        Error::not_sent(call, reason)
     } else if error.is_timeout() {
         Error::new(call, ErrorKind::TimedOut, reason)
     } else if error.is_builder() {
@@ -205,7 +205,7 @@ fn failed(call: &'static str, error: &reqwest::Error) -> Error {
 }
 
 /// Describes the error with the host, without the rest of the address: it may contain a secret.
-pub(super) fn describe(error: &reqwest::Error) -> String {
+pub(super) fn describe_error(error: &reqwest::Error) -> String {
     let place = error.url().and_then(|url| {
         let port = url.port_or_known_default()?;
         Some(format!("{}:{port}", url.host_str()?))
@@ -233,7 +233,7 @@ pub(super) fn describe(error: &reqwest::Error) -> String {
 }
 
 /// Reads `Retry-After` in seconds, the format of proxies in front of these servers.
-fn asked(headers: &HeaderMap) -> Option<Duration> {
+fn parse_retry_after(headers: &HeaderMap) -> Option<Duration> {
     let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     seconds.parse().ok().map(Duration::from_secs)
 }
@@ -245,7 +245,7 @@ mod tests {
     #[test]
     fn paths_extend_the_address_and_names_are_encoded() {
         let made =
-            |base: &str, path: &[&str]| address(&Url::parse(base).unwrap(), path, &[]).to_string();
+            |base: &str, path: &[&str]| build_url(&Url::parse(base).unwrap(), path, &[]).to_string();
         assert_eq!(made("http://h", &["_bulk"]), "http://h/_bulk");
         assert_eq!(
             made("http://h/way/", &["a", "_mget"]),
@@ -255,7 +255,7 @@ mod tests {
             made("http://h", &["a b", "c/d?e"]),
             "http://h/a%20b/c%2Fd%3Fe"
         );
-        let asked = address(
+        let asked = build_url(
             &Url::parse("http://h").unwrap(),
             &["_bulk"],
             &[("timeout", "5&x".into())],

@@ -19,7 +19,7 @@ use super::transaction::Effect;
 use crate::{Condition, Document as StoredDocument, ErrorKind, Operation, Source};
 
 /// The most errors that are named at once.
-const NAMED: usize = 20;
+const MAX_NAMED_ERRORS: usize = 20;
 
 /// The result of an adoption.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -51,10 +51,10 @@ impl Coordinator {
         self.store.require_durability().await?;
         let mut adopted = Adopted::default();
         self.reject_unadoptable().await?;
-        self.store.fields().await?;
+        self.store.put_fields().await?;
         self.adopt_transactions(&mut adopted).await?;
         self.adopt_documents(&mut adopted).await?;
-        self.store.programs().await?;
+        self.store.put_scripts().await?;
         self.store.require_strict_mapping().await?;
         self.check().await?;
         Ok(adopted)
@@ -68,20 +68,20 @@ impl Coordinator {
             refreshed.map_err(Failure::Unavailable)?;
         }
         let everything = json!({"match_all": {}});
-        let mut walk = Scan::over(transactions, &everything, json!(true));
-        while let Some(page) = self.store.next(&mut walk).await? {
+        let mut walk = Scan::new(transactions, &everything, json!(true));
+        while let Some(page) = self.store.next_page(&mut walk).await? {
             for hit in page.hits {
                 let source = hit.source.as_deref().map_or("null", |source| source.get());
-                if let Err(why) = published::transaction(&hit.id, source) {
+                if let Err(why) = published::parse_transaction(&hit.id, source) {
                     wrong.push(format!("transaction {}: {why}", hit.id));
                 }
             }
         }
-        let mut walk = Scan::over(documents, &everything, json!(false));
-        while let Some(page) = self.store.next(&mut walk).await? {
+        let mut walk = Scan::new(documents, &everything, json!(false));
+        while let Some(page) = self.store.next_page(&mut walk).await? {
             let ids: Vec<String> = page.hits.into_iter().map(|hit| hit.id).collect();
-            let accounts = self.raw(documents, &ids).await?;
-            let known = self.listed(&accounts).await?;
+            let accounts = self.read_existing(documents, &ids).await?;
+            let known = self.read_listed(&accounts).await?;
             for found in &accounts {
                 if let Err(why) = adopted_account(found, &known) {
                     wrong.push(format!("document {}: {why}", found.id));
@@ -91,8 +91,8 @@ impl Coordinator {
         if wrong.is_empty() {
             return Ok(());
         }
-        let more = wrong.len().saturating_sub(NAMED);
-        wrong.truncate(NAMED);
+        let more = wrong.len().saturating_sub(MAX_NAMED_ERRORS);
+        wrong.truncate(MAX_NAMED_ERRORS);
         if more > 0 {
             wrong.push(format!("and {more} more"));
         }
@@ -102,13 +102,13 @@ impl Coordinator {
 
     async fn adopt_transactions(&self, adopted: &mut Adopted) -> Result<(), Failure> {
         let index = &self.store.transactions;
-        let mut walk = Scan::over(index, &json!({"match_all": {}}), json!(false));
-        while let Some(page) = self.store.next(&mut walk).await? {
+        let mut walk = Scan::new(index, &json!({"match_all": {}}), json!(false));
+        while let Some(page) = self.store.next_page(&mut walk).await? {
             let ids: Vec<String> = page.hits.into_iter().map(|hit| hit.id).collect();
             let mut published = Vec::new();
-            for found in self.raw(index, &ids).await? {
-                let known = published::transaction(&found.id, text(&found));
-                let known = known.map_err(|why| unfit(&found.id, &why))?;
+            for found in self.read_existing(index, &ids).await? {
+                let known = published::parse_transaction(&found.id, source_text(&found));
+                let known = known.map_err(|why| misconfigured(&found.id, &why))?;
                 if known.is_published {
                     published.push((found, known));
                 } else {
@@ -121,15 +121,15 @@ impl Coordinator {
             let effects = published
                 .iter()
                 .flat_map(|(_, one)| one.transaction.effects());
-            let listing = self.listing(effects).await?;
+            let listing = self.ids_still_listed(effects).await?;
             let mut operations = Vec::new();
             for (found, known) in &published {
                 let is_listed = listing.contains(&found.id);
-                let record = published::adopted(known, is_listed);
+                let record = published::adopted_record(known, is_listed);
                 adopted
                     .doubts
                     .extend(published::adoption_warning(&found.id, &record));
-                operations.push(replacement(index, found, &record)?);
+                operations.push(replace_operation(index, found, &record)?);
             }
             adopted.transactions += self.write_all(&operations).await?;
         }
@@ -137,31 +137,31 @@ impl Coordinator {
     }
 
     /// Returns the transactions that the accounts of these effects still list.
-    async fn listing<'a>(
+    async fn ids_still_listed<'a>(
         &self,
         effects: impl Iterator<Item = &'a Effect>,
     ) -> Result<BTreeSet<String>, Failure> {
         let names: BTreeSet<String> = effects.map(|effect| effect.document.clone()).collect();
         let names: Vec<String> = names.into_iter().collect();
         let mut listing = BTreeSet::new();
-        for found in self.raw(&self.store.documents, &names).await? {
-            let listed = fields(&found).and_then(|account| published::listed(&account));
-            listing.extend(listed.map_err(|why| unfit(&found.id, &why))?);
+        for found in self.read_existing(&self.store.documents, &names).await? {
+            let listed = parse_fields(&found).and_then(|account| published::listed_ids(&account));
+            listing.extend(listed.map_err(|why| misconfigured(&found.id, &why))?);
         }
         Ok(listing)
     }
 
     async fn adopt_documents(&self, adopted: &mut Adopted) -> Result<(), Failure> {
         let index = &self.store.documents;
-        let mut walk = Scan::over(index, &json!({"match_all": {}}), json!(false));
-        while let Some(page) = self.store.next(&mut walk).await? {
+        let mut walk = Scan::new(index, &json!({"match_all": {}}), json!(false));
+        while let Some(page) = self.store.next_page(&mut walk).await? {
             let ids: Vec<String> = page.hits.into_iter().map(|hit| hit.id).collect();
-            let accounts = self.raw(index, &ids).await?;
-            let known = self.listed(&accounts).await?;
+            let accounts = self.read_existing(index, &ids).await?;
+            let known = self.read_listed(&accounts).await?;
             let mut changed = Vec::new();
             for found in &accounts {
                 let account =
-                    adopted_account(found, &known).map_err(|why| unfit(&found.id, &why))?;
+                    adopted_account(found, &known).map_err(|why| misconfigured(&found.id, &why))?;
                 // A document in the new format has its opening balance; an account gets one now.
                 if let Some(account) = account {
                     changed.push((found, account));
@@ -177,7 +177,7 @@ impl Coordinator {
                     )
                 })
                 .collect();
-            let settled = self.settled(&documents).await?;
+            let settled = self.sum_settled(&documents).await?;
             let mut operations = Vec::new();
             for (found, mut account) in changed {
                 let balance = account.get("balance").and_then(Value::as_i64);
@@ -186,7 +186,7 @@ impl Coordinator {
                 if let Ok(opened) = i64::try_from(opened) {
                     account.insert("opened".to_owned(), opened.into());
                 }
-                operations.push(replacement(index, found, &account)?);
+                operations.push(replace_operation(index, found, &account)?);
             }
             adopted.documents += self.write_all(&operations).await?;
         }
@@ -194,7 +194,7 @@ impl Coordinator {
     }
 
     /// Reads the transactions that these accounts list.
-    async fn listed(
+    async fn read_listed(
         &self,
         accounts: &[StoredDocument],
     ) -> Result<BTreeMap<String, ParsedTransaction>, Failure> {
@@ -202,15 +202,15 @@ impl Coordinator {
         for found in accounts {
             // The check of each account reports its errors.
             ids.extend(
-                fields(found)
-                    .and_then(|account| published::listed(&account))
+                parse_fields(found)
+                    .and_then(|account| published::listed_ids(&account))
                     .unwrap_or_default(),
             );
         }
         let ids: Vec<String> = ids.into_iter().filter(|id| !id.is_empty()).collect();
         let mut known = BTreeMap::new();
-        for found in self.raw(&self.store.transactions, &ids).await? {
-            if let Ok(one) = published::transaction(&found.id, text(&found)) {
+        for found in self.read_existing(&self.store.transactions, &ids).await? {
+            if let Ok(one) = published::parse_transaction(&found.id, source_text(&found)) {
                 known.insert(found.id, one);
             }
         }
@@ -218,7 +218,7 @@ impl Coordinator {
     }
 
     /// Reads these documents, without those that do not exist.
-    pub(super) async fn raw(
+    pub(super) async fn read_existing(
         &self,
         index: &str,
         ids: &[String],
@@ -237,7 +237,7 @@ impl Coordinator {
         {
             let Err(refusal) = outcome else { continue };
             return Err(match refusal.kind {
-                ErrorKind::Conflict => unfit(
+                ErrorKind::Conflict => misconfigured(
                     operation.id(),
                     "it was written meanwhile: a writer of the other protocol, or another \
                      adoption, has not stopped",
@@ -256,17 +256,17 @@ fn adopted_account(
     Effect::add(&found.id, 1)
         .check()
         .map_err(|rule| rule.to_string())?;
-    let account = published::account(&found.id, fields(found)?, |id| known.get(id))?;
+    let account = published::adopted_fields(&found.id, parse_fields(found)?, |id| known.get(id))?;
     let source = match &account {
         Some(account) => Value::Object(account.clone()),
-        None => serde_json::from_str(text(found)).map_err(|error| error.to_string())?,
+        None => serde_json::from_str(source_text(found)).map_err(|error| error.to_string())?,
     };
     let document = serde_json::from_value::<Document>(source);
     document.map(|_| account).map_err(|error| error.to_string())
 }
 
 /// Replaces a document, if it was not written since it was read.
-fn replacement(
+fn replace_operation(
     index: &str,
     found: &StoredDocument,
     document: &impl Serialize,
@@ -276,17 +276,17 @@ fn replacement(
     Ok(operation.when(Condition::Unchanged(found.seen)))
 }
 
-fn text(found: &StoredDocument) -> &str {
+fn source_text(found: &StoredDocument) -> &str {
     found
         .source
         .as_deref()
         .map_or("null", |source| source.get())
 }
 
-fn fields(found: &StoredDocument) -> Result<Map<String, Value>, String> {
-    serde_json::from_str(text(found)).map_err(|error| error.to_string())
+fn parse_fields(found: &StoredDocument) -> Result<Map<String, Value>, String> {
+    serde_json::from_str(source_text(found)).map_err(|error| error.to_string())
 }
 
-fn unfit(id: &str, why: &str) -> Failure {
+fn misconfigured(id: &str, why: &str) -> Failure {
     Failure::Misconfigured(format!("{id}: {why}"))
 }

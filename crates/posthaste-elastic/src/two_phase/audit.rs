@@ -14,16 +14,16 @@ use super::coordinator::Coordinator;
 use super::disagreement::{self, Disagreement, Fault, Holders};
 use super::document::Document;
 use super::failure::Failure;
-use super::read::{PAGE, Scan};
+use super::read::{PAGE_SIZE, Scan};
 use super::state::State;
 use super::stored::Record;
 use super::transaction::TransactionId;
 use crate::{Document as StoredDocument, Page, Source};
 
 /// The most checks of a document that other processes are writing.
-const LOOKS: usize = 8;
+const MAX_CHECKS: usize = 8;
 /// The most findings that are listed; further ones are counted.
-const NAMED: usize = 1_000;
+const MAX_LISTED: usize = 1_000;
 
 /// The result of an audit.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -61,9 +61,9 @@ impl Audit {
         self.disagreements.is_empty()
     }
 
-    fn add(&mut self, found: Vec<Disagreement>) {
+    fn add_disagreements(&mut self, found: Vec<Disagreement>) {
         for one in found {
-            match self.disagreements.len() < NAMED {
+            match self.disagreements.len() < MAX_LISTED {
                 true => self.disagreements.push(one),
                 false => self.more += 1,
             }
@@ -71,13 +71,13 @@ impl Audit {
     }
 
     /// Skips documents that are written too often to be checked.
-    fn give_up(&mut self, ids: Vec<String>) {
+    fn skip_documents(&mut self, ids: Vec<String>) {
         self.moving += ids.len() as u64;
-        let room = NAMED.saturating_sub(self.not_judged.len());
+        let room = MAX_LISTED.saturating_sub(self.not_judged.len());
         self.not_judged.extend(ids.into_iter().take(room));
     }
 
-    fn count(&mut self, document: &Document, settled: i128) {
+    fn count_document(&mut self, document: &Document, settled: i128) {
         self.documents += 1;
         let takes = document
             .holds
@@ -96,7 +96,7 @@ impl Audit {
 }
 
 /// A document, or the reason why it cannot be read.
-type Readable = Result<Document, String>;
+type ReadResult = Result<Document, String>;
 
 impl Coordinator {
     /// Compares every document with every transaction and returns the contradictions, while other
@@ -117,21 +117,21 @@ impl Coordinator {
             let refreshed = self.store.client.refresh(index).await;
             refreshed.map_err(Failure::Unavailable)?;
         }
-        let mut documents = Scan::over(indexes[0], &everything, json!(false));
-        let judged = self.judge_all(&mut documents, &mut audit).await;
-        self.store.leave(&mut documents).await;
+        let mut documents = Scan::new(indexes[0], &everything, json!(false));
+        let judged = self.judge_all_documents(&mut documents, &mut audit).await;
+        self.store.end_scan(&mut documents).await;
         judged?;
-        let mut transactions = Scan::over(indexes[1], &everything, json!(true));
+        let mut transactions = Scan::new(indexes[1], &everything, json!(true));
         let judged = self.judge_all_transactions(&mut transactions, &mut audit);
         let judged = judged.await;
-        self.store.leave(&mut transactions).await;
+        self.store.end_scan(&mut transactions).await;
         judged.map(|()| audit)
     }
 
-    async fn judge_all(&self, walk: &mut Scan<'_>, audit: &mut Audit) -> Result<(), Failure> {
-        while let Some(page) = self.store.next(walk).await? {
+    async fn judge_all_documents(&self, walk: &mut Scan<'_>, audit: &mut Audit) -> Result<(), Failure> {
+        while let Some(page) = self.store.next_page(walk).await? {
             let ids = page.hits.into_iter().map(|hit| hit.id).collect();
-            self.judge(ids, audit).await?;
+            self.judge_documents(ids, audit).await?;
         }
         Ok(())
     }
@@ -141,22 +141,22 @@ impl Coordinator {
         walk: &mut Scan<'_>,
         audit: &mut Audit,
     ) -> Result<(), Failure> {
-        while let Some(page) = self.store.next(walk).await? {
+        while let Some(page) = self.store.next_page(walk).await? {
             self.judge_transactions(page, audit).await?;
         }
         Ok(())
     }
 
-    async fn judge(&self, mut ids: Vec<String>, audit: &mut Audit) -> Result<(), Failure> {
-        for _ in 0..LOOKS {
-            let before = self.raw(&self.store.documents, &ids).await?;
-            let documents: BTreeMap<&str, Readable> = before
+    async fn judge_documents(&self, mut ids: Vec<String>, audit: &mut Audit) -> Result<(), Failure> {
+        for _ in 0..MAX_CHECKS {
+            let before = self.read_existing(&self.store.documents, &ids).await?;
+            let documents: BTreeMap<&str, ReadResult> = before
                 .iter()
-                .map(|found| (found.id.as_str(), readable(found)))
+                .map(|found| (found.id.as_str(), parse_document(found)))
                 .collect();
-            let holders = self.holders(&documents).await?;
-            let settled = self.settled(&documents).await?;
-            let after = self.raw(&self.store.documents, &ids).await?;
+            let holders = self.read_holders(&documents).await?;
+            let settled = self.sum_settled(&documents).await?;
+            let after = self.read_existing(&self.store.documents, &ids).await?;
             let after: BTreeMap<_, _> = after.iter().map(|now| (&now.id, now.seen)).collect();
             let mut written = Vec::new();
             for found in &before {
@@ -167,14 +167,14 @@ impl Coordinator {
                 match &documents[found.id.as_str()] {
                     Ok(document) => {
                         let settled = settled.get(&found.id).copied().unwrap_or_default();
-                        audit.count(document, settled);
+                        audit.count_document(document, settled);
                         let wrong =
                             disagreement::check_document(&found.id, document, &holders, settled);
-                        audit.add(wrong);
+                        audit.add_disagreements(wrong);
                     }
                     Err(why) => {
                         let fault = Fault::Unreadable(why.clone());
-                        audit.add(vec![Disagreement::for_document(&found.id, None, fault)]);
+                        audit.add_disagreements(vec![Disagreement::for_document(&found.id, None, fault)]);
                     }
                 }
             }
@@ -183,19 +183,19 @@ impl Coordinator {
             }
             ids = written;
         }
-        audit.give_up(ids);
+        audit.skip_documents(ids);
         Ok(())
     }
 
     /// Reads the transactions that these documents hold.
-    async fn holders(&self, documents: &BTreeMap<&str, Readable>) -> Result<Holders, Failure> {
+    async fn read_holders(&self, documents: &BTreeMap<&str, ReadResult>) -> Result<Holders, Failure> {
         let readable = documents.values().flatten();
         let ids: BTreeSet<&TransactionId> = readable
             .flat_map(|document| document.holds.iter().map(|hold| &hold.id))
             .collect();
         let ids: Vec<&TransactionId> = ids.into_iter().collect();
         let mut holders = Holders::new();
-        for ids in ids.chunks(PAGE) {
+        for ids in ids.chunks(PAGE_SIZE) {
             let names: Vec<&str> = ids.iter().map(|id| id.as_str()).collect();
             let index = &self.store.transactions;
             let found = self.store.read_each(index, &names, Source::Whole).await?;
@@ -213,9 +213,9 @@ impl Coordinator {
 
     /// Returns the sum that committed and finished transactions added to each document, without
     /// those that it still holds.
-    pub(super) async fn settled(
+    pub(super) async fn sum_settled(
         &self,
-        documents: &BTreeMap<&str, Readable>,
+        documents: &BTreeMap<&str, ReadResult>,
     ) -> Result<BTreeMap<String, i128>, Failure> {
         let names: Vec<&str> = documents.keys().copied().collect();
         let index = &self.store.transactions;
@@ -234,8 +234,8 @@ impl Coordinator {
                 settled.insert((*name).to_owned(), i128::from(past.add));
             }
         }
-        let mut walk = Scan::over(index, &query, json!(true)).by("modification_time", "asc");
-        while let Some(page) = self.store.next(&mut walk).await? {
+        let mut walk = Scan::new(index, &query, json!(true)).sort_by("modification_time", "asc");
+        while let Some(page) = self.store.next_page(&mut walk).await? {
             for hit in page.hits {
                 let source = hit.source.as_deref().map_or("null", |source| source.get());
                 let Ok(record) = serde_json::from_str::<Record>(source) else {
@@ -275,13 +275,13 @@ impl Coordinator {
                 Ok(record) => record,
                 Err(error) => {
                     let fault = Fault::Unreadable(error.to_string());
-                    audit.add(vec![Disagreement::for_transaction(&hit.id, fault)]);
+                    audit.add_disagreements(vec![Disagreement::for_transaction(&hit.id, fault)]);
                     continue;
                 }
             };
             let state = record.transaction_state;
             *audit.transactions.entry(state.to_string()).or_default() += 1;
-            audit.add(disagreement::check_transaction(&hit.id, &record));
+            audit.add_disagreements(disagreement::check_transaction(&hit.id, &record));
             // A rolled-back transaction may have been rolled back because a document is missing.
             // One that breaks a rule is reported already, and the names of its documents may be
             // invalid.
@@ -301,13 +301,13 @@ impl Coordinator {
                 let missing = transactions.iter().map(|transaction| {
                     Disagreement::for_document(name, Some(transaction), Fault::Missing)
                 });
-                audit.add(missing.collect());
+                audit.add_disagreements(missing.collect());
             }
         }
         Ok(())
     }
 }
 
-fn readable(found: &StoredDocument) -> Readable {
+fn parse_document(found: &StoredDocument) -> ReadResult {
     found.read::<Document>().map_err(|error| error.to_string())
 }

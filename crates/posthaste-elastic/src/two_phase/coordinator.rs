@@ -6,21 +6,21 @@ use tokio::time::sleep;
 
 use super::document::Document;
 use super::execution::{Execution, Progress, Reason};
-use super::failure::{Failure, ended};
+use super::failure::{Failure, result_of_end};
 use super::request::{Request, Response};
 use super::state::State;
 use super::step::Step;
 use super::store::Store;
-use super::stored::{Record, TIMES};
+use super::stored::{Record, TIMES_PIPELINE};
 use super::transaction::{Effect, MAX_AMOUNT, Refusal, Transaction, TransactionId};
 use crate::{Client, Error, ErrorKind, Operation};
 
 /// Attempts of a call before it leaves a transaction to recovery: with the waits some seconds.
-const ATTEMPTS: u32 = 10;
+const MAX_ATTEMPTS: u32 = 10;
 /// Attempts of recovery while it cannot write: a later pass retries, and other transactions wait.
-const LOOKS: u32 = 3;
+const RECOVERY_ATTEMPTS: u32 = 3;
 /// Attempts that may find documents set by others before a call abandons its transaction.
-const PATIENCE: u8 = 6;
+const MAX_BUSY_ATTEMPTS: u8 = 6;
 /// The event for which a caller waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WaitFor {
@@ -30,7 +30,7 @@ enum WaitFor {
 
 /// The outcome of a creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Created {
+enum CreateOutcome {
     /// It was the first write of its shard: the index may be new.
     First,
     Now,
@@ -38,8 +38,8 @@ enum Created {
     Before,
 }
 
-const FIRST_WAIT: Duration = Duration::from_millis(5);
-const LONGEST_WAIT: Duration = Duration::from_secs(1);
+const MIN_RETRY_WAIT: Duration = Duration::from_millis(5);
+const MAX_RETRY_WAIT: Duration = Duration::from_secs(1);
 
 /// Runs transactions on the documents of one index, and records them in another index.
 ///
@@ -111,23 +111,23 @@ impl Coordinator {
         };
         let create = create.map_err(Failure::Unavailable)?;
         let created = self.create_once(create, unopened).await?;
-        if created == Created::First {
+        if created == CreateOutcome::First {
             self.check_again().await?;
         }
-        Ok(created != Created::Before)
+        Ok(created != CreateOutcome::Before)
     }
 
     /// Records a transaction, to be run or recovered later. A repeated call changes nothing.
     ///
     /// # Errors
     /// [`Failure::Different`] if one of its name exists and has other effects.
-    pub async fn create(&self, transaction: &Transaction) -> Result<(), Failure> {
+    pub async fn create_transaction(&self, transaction: &Transaction) -> Result<(), Failure> {
         self.check().await?;
         let names = transaction.effects().iter();
         let names: Vec<&str> = names.map(|effect| effect.document.as_str()).collect();
         let found = self
             .store
-            .documents(&names)
+            .read_documents(&names)
             .await
             .map_err(Failure::Unavailable)?;
         for (found, name) in found.into_iter().zip(names) {
@@ -137,9 +137,9 @@ impl Coordinator {
         let id = transaction.id().as_str();
         let record = Record::new(transaction, State::Created);
         let create = Operation::create(&self.store.transactions, id, &record);
-        let create = create.map_err(Failure::Unavailable)?.through(TIMES.0);
+        let create = create.map_err(Failure::Unavailable)?.through(TIMES_PIPELINE.0);
         let lost = Failure::Ambiguous;
-        if self.create_once(create, lost).await? == Created::First {
+        if self.create_once(create, lost).await? == CreateOutcome::First {
             self.check_again().await.map_err(Failure::after_recording)?;
         }
         match self.get(id).await.map_err(Failure::after_recording)? {
@@ -155,11 +155,11 @@ impl Coordinator {
         &self,
         create: Operation,
         lost: impl Fn(Error) -> Failure,
-    ) -> Result<Created, Failure> {
+    ) -> Result<CreateOutcome, Failure> {
         match self.store.client.write(&create).await {
-            Ok(written) if written.seen.is_first() => Ok(Created::First),
-            Ok(_) => Ok(Created::Now),
-            Err(error) if error.kind() == ErrorKind::Conflict => Ok(Created::Before),
+            Ok(written) if written.seen.is_first() => Ok(CreateOutcome::First),
+            Ok(_) => Ok(CreateOutcome::Now),
+            Err(error) if error.kind() == ErrorKind::Conflict => Ok(CreateOutcome::Before),
             Err(error) if error.may_have_been_done() => Err(lost(error)),
             Err(error) => Err(Failure::Unavailable(error)),
         }
@@ -172,11 +172,11 @@ impl Coordinator {
     /// failure for which that is true the same call may be repeated.
     pub async fn run(&self, transaction: &Transaction) -> Result<(), Failure> {
         self.check().await?;
-        let execution = Execution::create(transaction.effects().len(), PATIENCE);
+        let execution = Execution::for_new(transaction.effects().len(), MAX_BUSY_ATTEMPTS);
         let (state, reason) = self
-            .advance(transaction, execution, ATTEMPTS, WaitFor::Ended)
+            .run_execution(transaction, execution, MAX_ATTEMPTS, WaitFor::Ended)
             .await?;
-        ended(state, reason)
+        result_of_end(state, reason)
     }
 
     /// Like [`run`](Self::run), but returns a round trip earlier: once every document is settled.
@@ -187,24 +187,24 @@ impl Coordinator {
     /// As [`run`](Self::run).
     pub async fn run_to_settled(&self, transaction: &Transaction) -> Result<(), Failure> {
         self.check().await?;
-        let execution = Execution::create(transaction.effects().len(), PATIENCE);
+        let execution = Execution::for_new(transaction.effects().len(), MAX_BUSY_ATTEMPTS);
         let (state, reason) = self
-            .advance(transaction, execution, ATTEMPTS, WaitFor::Settled)
+            .run_execution(transaction, execution, MAX_ATTEMPTS, WaitFor::Settled)
             .await?;
-        ended(state, reason)
+        result_of_end(state, reason)
     }
 
     /// Rolls a transaction back, unless it is decided.
     ///
     /// # Errors
     /// [`Failure::Committed`] if it was committed before; it is then finished. [`Failure::Absent`]
-    /// if it does not exist: [create](Self::create) it first, as an earlier creation may arrive
-    /// late.
+    /// if it does not exist: [create](Self::create_transaction) it first, as an earlier creation
+    /// may arrive late.
     pub async fn roll_back(&self, id: &str) -> Result<(), Failure> {
-        let transaction = self.stored(id).await?;
-        let execution = Execution::roll_back(transaction.effects().len(), Reason::Asked);
+        let transaction = self.read_transaction(id).await?;
+        let execution = Execution::for_rollback(transaction.effects().len(), Reason::Asked);
         match self
-            .advance(&transaction, execution, ATTEMPTS, WaitFor::Ended)
+            .run_execution(&transaction, execution, MAX_ATTEMPTS, WaitFor::Ended)
             .await?
             .0
         {
@@ -218,23 +218,23 @@ impl Coordinator {
     /// # Errors
     /// As [`run`](Self::run).
     pub async fn resume(&self, id: &str) -> Result<(), Failure> {
-        self.resume_within(id, ATTEMPTS).await
+        self.resume_within(id, MAX_ATTEMPTS).await
     }
 
     /// Like [`resume`](Self::resume), with fewer attempts, for a caller that retries later.
     pub(super) async fn resume_soon(&self, id: &str) -> Result<(), Failure> {
-        self.resume_within(id, LOOKS).await
+        self.resume_within(id, RECOVERY_ATTEMPTS).await
     }
 
     async fn resume_within(&self, id: &str, attempts: u32) -> Result<(), Failure> {
-        let transaction = self.stored(id).await?;
-        let execution = Execution::resume(transaction.effects().len(), PATIENCE);
-        let ended_at = self.advance(&transaction, execution, attempts, WaitFor::Ended);
+        let transaction = self.read_transaction(id).await?;
+        let execution = Execution::for_existing(transaction.effects().len(), MAX_BUSY_ATTEMPTS);
+        let ended_at = self.run_execution(&transaction, execution, attempts, WaitFor::Ended);
         let (state, reason) = ended_at.await?;
-        ended(state, reason)
+        result_of_end(state, reason)
     }
 
-    async fn stored(&self, id: &str) -> Result<Transaction, Failure> {
+    async fn read_transaction(&self, id: &str) -> Result<Transaction, Failure> {
         self.check().await?;
         let record = self.get(id).await?;
         let record = record.ok_or(Failure::Absent(TransactionId::new(id)?))?;
@@ -247,7 +247,7 @@ impl Coordinator {
     /// It could not be read.
     pub async fn get(&self, id: &str) -> Result<Option<Record>, Failure> {
         TransactionId::new(id)?;
-        self.store.record(id).await.map_err(Failure::Unavailable)
+        self.store.read_record(id).await.map_err(Failure::Unavailable)
     }
 
     /// Reads a document: its balance, and what of it is [available](Document::available).
@@ -257,7 +257,7 @@ impl Coordinator {
     pub async fn document(&self, id: &str) -> Result<Option<Document>, Failure> {
         let found = self
             .store
-            .documents(&[id])
+            .read_documents(&[id])
             .await
             .map_err(Failure::Unavailable)?;
         match found.into_iter().next() {
@@ -270,28 +270,28 @@ impl Coordinator {
     ///
     /// # Errors
     /// None: an error is returned beside the progress, which accounts for it.
-    pub async fn step(
+    pub async fn run_step(
         &self,
         transaction: &Transaction,
         execution: &mut Execution,
     ) -> (Progress, Option<Error>) {
         let requests = execution.requests();
         let reason = execution.reason();
-        let (answers, error) = self.ask(transaction, &requests, reason).await;
-        (execution.answered(&answers), error)
+        let (answers, error) = self.send_requests(transaction, &requests, reason).await;
+        (execution.apply_answers(&answers), error)
     }
 
     /// Sends requests that belong together, such as those of a step.
-    pub async fn ask(
+    pub async fn send_requests(
         &self,
         transaction: &Transaction,
         requests: &[Request],
         reason: Option<Reason>,
     ) -> (Vec<Response>, Option<Error>) {
-        self.store.ask(transaction, requests, reason).await
+        self.store.send_requests(transaction, requests, reason).await
     }
 
-    async fn advance(
+    async fn run_execution(
         &self,
         transaction: &Transaction,
         mut execution: Execution,
@@ -301,9 +301,9 @@ impl Coordinator {
         let mut last = None;
         let mut attempt = 0;
         let mut has_written = false;
-        while attempt < if has_written { ATTEMPTS } else { attempts } {
+        while attempt < if has_written { MAX_ATTEMPTS } else { attempts } {
             let writes = execution.writes();
-            let (progress, error) = self.step(transaction, &mut execution).await;
+            let (progress, error) = self.run_step(transaction, &mut execution).await;
             let is_lost = error.as_ref().is_some_and(Error::may_have_been_done);
             // The write that created a misconfigured index may detect it.
             let is_unfit = error.as_ref().map(Error::kind) == Some(ErrorKind::NoIndex);
@@ -318,7 +318,7 @@ impl Coordinator {
             }
             last = error.or(last);
             // With fewer attempts, a lost answer ends the call: the next transaction is due.
-            if is_lost && attempts < ATTEMPTS && progress == Progress::Again {
+            if is_lost && attempts < MAX_ATTEMPTS && progress == Progress::Again {
                 break;
             }
             match progress {
@@ -331,11 +331,11 @@ impl Coordinator {
                 }
                 Progress::Next => {}
                 Progress::Again => {
-                    sleep(wait(attempt, fastrand::f64())).await;
+                    sleep(retry_wait(attempt, fastrand::f64())).await;
                     attempt += 1;
                 }
                 Progress::Ended(state) => {
-                    return Ok((state, self.reason(transaction, state, &execution).await));
+                    return Ok((state, self.rollback_reason(transaction, state, &execution).await));
                 }
                 Progress::Absent => return Err(Failure::Absent(transaction.id().clone())),
                 Progress::Different => return Err(Failure::Different(transaction.id().clone())),
@@ -348,7 +348,7 @@ impl Coordinator {
         }
         match last {
             Some(error) if !has_written => Err(Failure::Unavailable(error)),
-            Some(error) if !execution.is_there() => Err(Failure::Ambiguous(error)),
+            Some(error) if !execution.is_known_to_exist() => Err(Failure::Ambiguous(error)),
             last => Err(Failure::Open(last)),
         }
     }
@@ -357,11 +357,11 @@ impl Coordinator {
     fn finish_in_background(&self, transaction: &Transaction, execution: &Execution) {
         let (store, transaction) = (self.store.clone(), transaction.clone());
         let requests = execution.requests();
-        tokio::spawn(async move { store.ask(&transaction, &requests, None).await });
+        tokio::spawn(async move { store.send_requests(&transaction, &requests, None).await });
     }
 
     /// Returns the recorded reason why a transaction was rolled back.
-    async fn reason(
+    async fn rollback_reason(
         &self,
         transaction: &Transaction,
         state: State,
@@ -370,7 +370,7 @@ impl Coordinator {
         if state == State::Finished {
             return None;
         }
-        let record = self.store.record(transaction.id().as_str()).await;
+        let record = self.store.read_record(transaction.id().as_str()).await;
         let record = record.ok().flatten();
         record
             .and_then(|record| record.reason)
@@ -379,10 +379,10 @@ impl Coordinator {
 }
 
 /// Returns the wait before an attempt: it doubles, and half is random to separate executors.
-fn wait(attempt: u32, chance: f64) -> Duration {
-    let doubled = FIRST_WAIT
+fn retry_wait(attempt: u32, chance: f64) -> Duration {
+    let doubled = MIN_RETRY_WAIT
         .saturating_mul(1 << attempt.min(16))
-        .min(LONGEST_WAIT);
+        .min(MAX_RETRY_WAIT);
     doubled / 2 + doubled.mul_f64(chance / 2.0)
 }
 
@@ -392,9 +392,9 @@ mod tests {
 
     #[test]
     fn backoff_grows_to_a_second_with_jitter() {
-        assert_eq!(wait(0, 1.0), FIRST_WAIT);
-        assert_eq!(wait(0, 0.0), FIRST_WAIT / 2);
-        assert_eq!(wait(60, 1.0), LONGEST_WAIT);
-        assert!(wait(3, 0.2) < wait(3, 0.3));
+        assert_eq!(retry_wait(0, 1.0), MIN_RETRY_WAIT);
+        assert_eq!(retry_wait(0, 0.0), MIN_RETRY_WAIT / 2);
+        assert_eq!(retry_wait(60, 1.0), MAX_RETRY_WAIT);
+        assert!(retry_wait(3, 0.2) < retry_wait(3, 0.3));
     }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::document::{Document, FENCES};
+use super::document::{Document, FENCE_SLOTS};
 use super::state::State;
 use super::stored::Record;
 use super::transaction::{MAX_AMOUNT, TransactionId};
@@ -141,7 +141,7 @@ pub(super) fn check_document(
         say(None, Fault::Overdrawn(document.available()));
     }
     for (slot, mark) in &document.fences {
-        if *slot >= FENCES || !(1..=MAX_AMOUNT as u64).contains(&mark.0) {
+        if *slot >= FENCE_SLOTS || !(1..=MAX_AMOUNT as u64).contains(&mark.0) {
             say(None, Fault::Mark(*slot));
         }
     }

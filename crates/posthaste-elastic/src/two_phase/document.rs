@@ -12,7 +12,7 @@ use super::transaction::{Effect, MAX_AMOUNT, TransactionId};
 
 /// The number of slots over which the transactions of a document are spread, by their ids. Two
 /// transactions that share a slot may cost each other an attempt, nothing else.
-pub const FENCES: u64 = 64;
+pub const FENCE_SLOTS: u64 = 64;
 /// The limit of open transactions of a document; further ones have to wait.
 pub const MAX_HOLDS: usize = 256;
 
@@ -34,7 +34,7 @@ impl Fence {
             .fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
                 (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
             });
-        hash % FENCES
+        hash % FENCE_SLOTS
     }
 }
 

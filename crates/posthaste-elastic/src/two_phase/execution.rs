@@ -5,7 +5,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::document::{Fence, Obstacle};
-use super::request::{Evidence, Request, Response, Seen, ValidMarks};
+use super::request::{Evidence, Request, Response, SeenMarks, ValidMarks};
 use super::state::{Event, State};
 use super::step::{Sequence, Step};
 
@@ -61,22 +61,22 @@ pub struct Execution {
     state: Option<State>,
     sequence: Sequence,
     at: usize,
-    seen: Seen,
+    seen: SeenMarks,
     valid: ValidMarks,
 }
 
 impl Execution {
     /// Creates a transaction on this many documents and runs it to its end.
-    pub fn create(documents: usize, patience: u8) -> Self {
-        let start = Self::resume(documents, patience);
+    pub fn for_new(documents: usize, patience: u8) -> Self {
+        let start = Self::for_existing(documents, patience);
         Self {
             may_create: true,
-            ..start.on(Sequence::Forward)
+            ..start.with_sequence(Sequence::Forward)
         }
     }
 
     /// Runs an existing transaction to its end.
-    pub fn resume(documents: usize, patience: u8) -> Self {
+    pub fn for_existing(documents: usize, patience: u8) -> Self {
         Self {
             documents,
             may_create: false,
@@ -86,16 +86,16 @@ impl Execution {
             state: None,
             sequence: Sequence::Enter,
             at: 0,
-            seen: Seen::default(),
+            seen: SeenMarks::default(),
             valid: ValidMarks::default(),
         }
     }
 
     /// Abandons a transaction, unless it is decided.
-    pub fn roll_back(documents: usize, reason: Reason) -> Self {
+    pub fn for_rollback(documents: usize, reason: Reason) -> Self {
         Self {
             reason: Some(reason),
-            ..Self::resume(documents, 0)
+            ..Self::for_existing(documents, 0)
         }
     }
 
@@ -110,7 +110,7 @@ impl Execution {
     }
 
     /// Whether the transaction was ever seen, or is known to have been recorded.
-    pub(super) fn is_there(&self) -> bool {
+    pub(super) fn is_known_to_exist(&self) -> bool {
         self.state.is_some()
     }
 
@@ -138,7 +138,7 @@ impl Execution {
                 vec![Request::Advance(State::Created, Event::Begun)]
             }
             (Step::Begin, Some(_)) => vec![Request::Touch(State::Pending)],
-            (Step::Hold, _) => self.valid.holds(),
+            (Step::Hold, _) => self.valid.hold_requests(),
             (Step::Commit, _) => vec![Request::Advance(State::Pending, Event::Held)],
             (Step::Confirm, state) => state.map(Request::Touch).into_iter().collect(),
             (Step::Settle, _) => each(Request::Settle),
@@ -153,22 +153,22 @@ impl Execution {
     }
 
     /// Applies the answers to all requests of the step, in their order.
-    pub fn answered(&mut self, answers: &[Response]) -> Progress {
+    pub fn apply_answers(&mut self, answers: &[Response]) -> Progress {
         match (self.step(), answers) {
             (Step::Read, [Response::State(state)]) => self.choose_sequence(*state),
             (Step::Read, [Response::Different]) => Progress::Different,
-            (Step::ReadMark, _) => self.marks_read(answers),
+            (Step::ReadMark, _) => self.apply_read_marks(answers),
             (Step::Begin, [Response::Different]) => Progress::Different,
             (step, _) => {
                 let evidence: Option<Vec<_>> = answers.iter().map(|a| a.evidence()).collect();
                 match evidence {
                     Some(evidence) if evidence.len() == self.requests().len() => {
-                        self.done(step, &evidence)
+                        self.complete_step(step, &evidence)
                     }
-                    _ if step == Step::Hold => self.not_held(answers),
+                    _ if step == Step::Hold => self.handle_missing_holds(answers),
                     _ => {
                         self.may_be_there |= self.state.is_none();
-                        self.again()
+                        self.start_over()
                     }
                 }
             }
@@ -188,30 +188,30 @@ impl Execution {
             Some(State::Terminating) => Sequence::Undo,
             Some(State::Finished | State::RolledBack) => Sequence::Rest,
         };
-        self.take(sequence, 0)
+        self.enter_sequence(sequence, 0)
     }
 
-    fn marks_read(&mut self, answers: &[Response]) -> Progress {
+    fn apply_read_marks(&mut self, answers: &[Response]) -> Progress {
         let mut marks = Vec::with_capacity(self.documents);
         for (at, answer) in answers.iter().enumerate() {
             match (answer, self.state) {
                 (Response::Mark(mark), _) => marks.push(*mark),
-                (Response::Missing, None) if self.may_be_there => return self.again(),
+                (Response::Missing, None) if self.may_be_there => return self.start_over(),
                 (Response::Missing, None) => return Progress::Missing(at),
                 (Response::Missing, Some(_)) => return self.abandon(Reason::Missing),
-                _ => return self.again(),
+                _ => return self.start_over(),
             }
         }
-        self.seen = Seen::new(marks);
+        self.seen = SeenMarks::new(marks);
         self.at += 1;
         Progress::Next
     }
 
     /// Completes a step whose writes were all acknowledged.
-    fn done(&mut self, step: Step, evidence: &[Evidence]) -> Progress {
+    fn complete_step(&mut self, step: Step, evidence: &[Evidence]) -> Progress {
         if step == Step::Begin {
             self.state = Some(State::Pending);
-            self.valid = std::mem::take(&mut self.seen).then_pending(evidence);
+            self.valid = std::mem::take(&mut self.seen).into_valid(evidence);
         }
         if step == Step::Hold {
             self.valid = ValidMarks::default();
@@ -221,9 +221,9 @@ impl Execution {
             return Progress::Next;
         }
         match (self.sequence, self.state) {
-            (Sequence::Forward, _) => self.decided(Sequence::Settle, State::Committed),
+            (Sequence::Forward, _) => self.continue_decided(Sequence::Settle, State::Committed),
             (Sequence::Abandon, Some(State::Pending)) => {
-                self.decided(Sequence::Undo, State::Terminating)
+                self.continue_decided(Sequence::Undo, State::Terminating)
             }
             (Sequence::Settle, _) => Progress::Ended(State::Finished),
             (Sequence::Rest, Some(state)) => Progress::Ended(state),
@@ -231,13 +231,13 @@ impl Execution {
         }
     }
 
-    fn decided(&mut self, sequence: Sequence, state: State) -> Progress {
+    fn continue_decided(&mut self, sequence: Sequence, state: State) -> Progress {
         self.state = Some(state);
-        self.take(sequence, sequence.confirmed())
+        self.enter_sequence(sequence, sequence.index_after_confirm())
     }
 
     /// Decides what to try next if holds are missing. Existing ones are settled or undone later.
-    fn not_held(&mut self, answers: &[Response]) -> Progress {
+    fn handle_missing_holds(&mut self, answers: &[Response]) -> Progress {
         let refused = |of: Obstacle| answers.contains(&Response::Rejected(of));
         if answers.contains(&Response::Missing) {
             return self.abandon(Reason::Missing);
@@ -255,32 +255,32 @@ impl Execution {
                 None => return self.abandon(Reason::Busy),
             }
         }
-        self.again()
+        self.start_over()
     }
 
     /// Abandons a transaction that was created or pending when it was read.
     fn abandon(&mut self, reason: Reason) -> Progress {
         self.reason = Some(reason);
-        self.take(Sequence::Abandon, 0)
+        self.enter_sequence(Sequence::Abandon, 0)
     }
 
-    fn take(&mut self, sequence: Sequence, at: usize) -> Progress {
+    fn enter_sequence(&mut self, sequence: Sequence, at: usize) -> Progress {
         (self.sequence, self.at) = (sequence, at);
         Progress::Next
     }
 
-    fn again(&mut self) -> Progress {
-        let entered = std::mem::replace(self, Self::resume(0, 0)).on(Sequence::Enter);
+    fn start_over(&mut self) -> Progress {
+        let entered = std::mem::replace(self, Self::for_existing(0, 0)).with_sequence(Sequence::Enter);
         *self = entered;
         Progress::Again
     }
 
-    fn on(self, sequence: Sequence) -> Self {
+    fn with_sequence(self, sequence: Sequence) -> Self {
         Self {
             sequence,
             at: 0,
             state: None,
-            seen: Seen::default(),
+            seen: SeenMarks::default(),
             valid: ValidMarks::default(),
             ..self
         }
@@ -295,7 +295,7 @@ mod tests {
     fn until(step: Step, mut execution: Execution) -> Execution {
         while execution.step() != step {
             let answers: Vec<_> = execution.requests().into_iter().map(well).collect();
-            assert_eq!(execution.answered(&answers), Progress::Next);
+            assert_eq!(execution.apply_answers(&answers), Progress::Next);
         }
         execution
     }
@@ -310,13 +310,13 @@ mod tests {
 
     #[test]
     fn a_transfer_without_faults_takes_six_round_trips_and_eight_requests() {
-        let mut execution = Execution::create(2, 0);
+        let mut execution = Execution::for_new(2, 0);
         let mut result = Vec::new();
         loop {
             let requests = execution.requests();
             result.push((execution.step(), requests.len()));
             let answers: Vec<_> = requests.into_iter().map(well).collect();
-            match execution.answered(&answers) {
+            match execution.apply_answers(&answers) {
                 Progress::Next => {}
                 end => {
                     assert_eq!(end, Progress::Ended(State::Finished));
@@ -344,16 +344,16 @@ mod tests {
             Response::Rejected(Obstacle::Fenced),
         ] {
             for step in [Step::Begin, Step::Commit, Step::Settle, Step::Finish] {
-                let mut execution = until(step, Execution::create(2, 0));
+                let mut execution = until(step, Execution::for_new(2, 0));
                 let mut answers = vec![Response::Acknowledged; execution.requests().len()];
                 answers[0] = other;
-                assert_eq!(execution.answered(&answers), Progress::Again, "{step:?}");
+                assert_eq!(execution.apply_answers(&answers), Progress::Again, "{step:?}");
                 assert_eq!(execution.step(), Step::Read);
             }
         }
-        let mut execution = until(Step::Settle, Execution::create(2, 0));
+        let mut execution = until(Step::Settle, Execution::for_new(2, 0));
         assert_eq!(
-            execution.answered(&[Response::Acknowledged]),
+            execution.apply_answers(&[Response::Acknowledged]),
             Progress::Again
         );
     }
@@ -361,9 +361,9 @@ mod tests {
     #[test]
     fn permanent_refusals_abort_and_temporary_ones_retry() {
         let refused = |patience, obstacle| {
-            let mut execution = until(Step::Hold, Execution::create(2, patience));
+            let mut execution = until(Step::Hold, Execution::for_new(2, patience));
             let progress =
-                execution.answered(&[Response::Acknowledged, Response::Rejected(obstacle)]);
+                execution.apply_answers(&[Response::Acknowledged, Response::Rejected(obstacle)]);
             (progress, execution.step(), execution.reason())
         };
         for (obstacle, reason) in [
@@ -387,13 +387,13 @@ mod tests {
     #[test]
     fn a_missing_answer_is_never_reported_as_nothing_written() {
         let missing = [Response::Mark(Fence(0)), Response::Missing];
-        let mut execution = Execution::create(2, 0);
-        assert_eq!(execution.answered(&missing), Progress::Missing(1));
-        let mut execution = until(Step::Begin, Execution::create(2, 0));
-        assert_eq!(execution.answered(&[Response::Ambiguous]), Progress::Again);
+        let mut execution = Execution::for_new(2, 0);
+        assert_eq!(execution.apply_answers(&missing), Progress::Missing(1));
+        let mut execution = until(Step::Begin, Execution::for_new(2, 0));
+        assert_eq!(execution.apply_answers(&[Response::Ambiguous]), Progress::Again);
         let absent = [Response::State(None)];
-        assert_eq!(execution.answered(&absent), Progress::Next);
+        assert_eq!(execution.apply_answers(&absent), Progress::Next);
         assert_eq!(execution.step(), Step::ReadMark);
-        assert_eq!(execution.answered(&missing), Progress::Again);
+        assert_eq!(execution.apply_answers(&missing), Progress::Again);
     }
 }

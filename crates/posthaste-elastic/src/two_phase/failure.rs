@@ -29,13 +29,13 @@ pub enum Failure {
     #[error("there is no transaction {0}")]
     Absent(TransactionId),
     /// The transaction was rolled back and moves nothing, now or later.
-    #[error("the transaction was rolled back: {}", why(*.0))]
+    #[error("the transaction was rolled back: {}", reason_text(*.0))]
     RolledBack(Option<Reason>),
     /// The transaction is committed and cannot be rolled back: another transaction may reverse it.
     #[error("the transaction is finished, or will be: it was committed before")]
     Committed,
     /// The transaction is open. Recovery completes it or rolls it back.
-    #[error("the transaction is open, and recovery will end it{}", because(.0.as_ref()))]
+    #[error("the transaction is open, and recovery will end it{}", error_suffix(.0.as_ref()))]
     Open(Option<Error>),
     /// The transaction may have been recorded or not: if it was, it is open and recovery completes
     /// it or rolls it back.
@@ -116,7 +116,7 @@ impl Failure {
 }
 
 /// Returns the result of `run` for a final state.
-pub(super) fn ended(state: State, reason: Option<Reason>) -> Result<(), Failure> {
+pub(super) fn result_of_end(state: State, reason: Option<Reason>) -> Result<(), Failure> {
     match state {
         State::Finished => Ok(()),
         _ => Err(Failure::RolledBack(reason)),
@@ -136,11 +136,11 @@ impl fmt::Display for Reason {
     }
 }
 
-fn why(reason: Option<Reason>) -> String {
+fn reason_text(reason: Option<Reason>) -> String {
     let nobody = || "no reason was recorded".to_owned();
     reason.map_or_else(nobody, |reason| reason.to_string())
 }
 
-fn because(error: Option<&Error>) -> String {
+fn error_suffix(error: Option<&Error>) -> String {
     error.map(|error| format!(": {error}")).unwrap_or_default()
 }

@@ -12,7 +12,7 @@ use super::coordinator::Coordinator;
 use super::failure::Failure;
 
 /// The time for which the result of a check is valid.
-const AGAIN: Duration = Duration::from_secs(60);
+const CHECK_VALID_FOR: Duration = Duration::from_secs(60);
 
 impl Coordinator {
     fn checked_at(&self) -> MutexGuard<'_, Option<Instant>> {
@@ -32,7 +32,7 @@ impl Coordinator {
     /// Checks the configuration of the indexes, unless they were checked recently.
     pub(super) async fn check(&self) -> Result<(), Failure> {
         let seen = *self.checked_at();
-        if seen.is_some_and(|seen| seen.elapsed() < AGAIN) {
+        if seen.is_some_and(|seen| seen.elapsed() < CHECK_VALID_FOR) {
             return Ok(());
         }
         // Concurrent callers rely on the previous result.

@@ -28,12 +28,12 @@ impl Coordinator {
     /// The transactions could not be read.
     pub async fn list(&self, states: &[State], limit: usize) -> Result<Vec<Listed>, Failure> {
         let states = if states.is_empty() { &OPEN } else { states };
-        self.store.searchable().await?;
+        self.store.refresh_transactions().await?;
         let query = json!({"bool": {"filter": [{"terms": {"transaction_state": states}}]}});
         let mut listed = Vec::new();
-        let walk = Scan::over(&self.store.transactions, &query, json!(true));
-        let mut walk = walk.by("modification_time", "desc").at_most(limit);
-        while let Some(page) = self.store.next(&mut walk).await? {
+        let walk = Scan::new(&self.store.transactions, &query, json!(true));
+        let mut walk = walk.sort_by("modification_time", "desc").limit_page(limit);
+        while let Some(page) = self.store.next_page(&mut walk).await? {
             listed.extend(page.hits.into_iter().map(|hit| {
                 let source = hit.source.as_deref().map_or("null", |source| source.get());
                 let record = serde_json::from_str(source).map_err(|error| error.to_string());
@@ -43,7 +43,7 @@ impl Coordinator {
                 break;
             }
         }
-        self.store.leave(&mut walk).await;
+        self.store.end_scan(&mut walk).await;
         listed.truncate(limit);
         Ok(listed)
     }

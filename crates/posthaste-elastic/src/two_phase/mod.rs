@@ -10,7 +10,7 @@
 //!   nothing had to be done (`Evidence` in `request.rs`).
 //! * R2: states only go forward, each by a script that compares ([`State::next`]).
 //! * R3: a hold contains the document's mark, read before the transaction was last acknowledged as
-//!   pending (`Seen`, `ValidMarks` in `request.rs`).
+//!   pending (`SeenMarks`, `ValidMarks` in `request.rs`).
 //! * R4: settle and undo always write, and leave a new mark ([`Document::settle`],
 //!   [`Document::undo`]).
 //! * R5: an existing hold counts only once it was written again ([`Document::hold`]).
@@ -49,7 +49,7 @@ pub use adopt::Adopted;
 pub use audit::Audit;
 pub use coordinator::Coordinator;
 pub use disagreement::{Disagreement, Fault};
-pub use document::{Document, FENCES, Fence, Hold, MAX_HOLDS, Obstacle, Past};
+pub use document::{Document, FENCE_SLOTS, Fence, Hold, MAX_HOLDS, Obstacle, Past};
 pub use execution::{Execution, Progress, Reason};
 pub use failure::Failure;
 pub use list::Listed;
@@ -61,6 +61,6 @@ pub use step::{Sequence, Step};
 pub use stored::Record;
 pub use stuck::{Blocker, Stuck};
 pub use transaction::{
-    Effect, MAX_AMOUNT, MAX_EFFECTS, MAX_SET, Refusal, Transaction, TransactionId,
+    Effect, MAX_AMOUNT, MAX_EFFECTS, MAX_SET_BYTES, Refusal, Transaction, TransactionId,
 };
 pub use view::DocumentView;

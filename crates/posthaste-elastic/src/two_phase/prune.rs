@@ -18,15 +18,15 @@ use super::document::Document;
 use super::failure::Failure;
 use super::read::Scan;
 use super::state::State;
-use super::stored::{Record, count_past};
+use super::stored::{Record, count_past_call};
 use super::transaction::Refusal;
 use crate::{Condition, Document as StoredDocument, Effect as Done, Operation, Script};
 
 /// The lowest age: no process works on a transaction this long after its end, and clocks differ by
 /// less.
-const YOUNGEST: Duration = Duration::from_secs(3_600);
+const MIN_AGE: Duration = Duration::from_secs(3_600);
 /// The most retries on the server of a count whose document other clients write.
-const RETRIES: u32 = 16;
+const MAX_COUNT_RETRIES: u32 = 16;
 
 /// The result of a pruning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -39,7 +39,7 @@ pub struct Pruned {
 }
 
 /// Documents by name; `None` if one does not exist. Unreadable ones are left out.
-type Documents = BTreeMap<String, Option<Document>>;
+type DocumentsByName = BTreeMap<String, Option<Document>>;
 
 impl Coordinator {
     /// Deletes finished and rolled-back transactions that ended at least this long ago, an hour or
@@ -54,23 +54,23 @@ impl Coordinator {
     /// # Errors
     /// An index could not be read. Earlier deletions persist.
     pub async fn prune(&self, older_than: Duration) -> Result<Pruned, Failure> {
-        if older_than < YOUNGEST {
+        if older_than < MIN_AGE {
             return Err(Refusal::Young.into());
         }
         self.check().await?;
-        self.store.searchable().await?;
+        self.store.refresh_transactions().await?;
         let mut pruned = Pruned::default();
-        let Some(last) = self.last_end(older_than).await? else {
+        let Some(last) = self.last_end_time(older_than).await? else {
             return Ok(pruned);
         };
         let before = last + 1;
         let mut counted = BTreeSet::new();
-        let query = ended(
+        let query = ended_query(
             &[State::Finished, State::RolledBack],
             &json!({"lt": before}),
         );
-        let mut walk = Scan::over(&self.store.transactions, &query, json!(false));
-        while let Some(page) = self.store.next(&mut walk).await? {
+        let mut walk = Scan::new(&self.store.transactions, &query, json!(false));
+        while let Some(page) = self.store.next_page(&mut walk).await? {
             let ids: Vec<String> = page.hits.into_iter().map(|hit| hit.id).collect();
             match self.prune_page(&ids, before, &mut counted).await {
                 Ok(forgotten) => {
@@ -78,7 +78,7 @@ impl Coordinator {
                     pruned.kept += ids.len() as u64 - forgotten;
                 }
                 Err(failure) => {
-                    self.store.leave(&mut walk).await;
+                    self.store.end_scan(&mut walk).await;
                     return Err(failure);
                 }
             }
@@ -87,13 +87,13 @@ impl Coordinator {
     }
 
     /// Returns when the last of them ended, by the server's clock.
-    async fn last_end(&self, older_than: Duration) -> Result<Option<i64>, Failure> {
+    async fn last_end_time(&self, older_than: Duration) -> Result<Option<i64>, Failure> {
         let until = json!({"lte": format!("now-{}s", older_than.as_secs())});
-        let query = ended(&[State::Finished, State::RolledBack], &until);
-        let walk = Scan::over(&self.store.transactions, &query, json!(false));
-        let mut walk = walk.by("modification_time", "desc").at_most(1);
-        let page = self.store.next(&mut walk).await?;
-        self.store.leave(&mut walk).await;
+        let query = ended_query(&[State::Finished, State::RolledBack], &until);
+        let walk = Scan::new(&self.store.transactions, &query, json!(false));
+        let mut walk = walk.sort_by("modification_time", "desc").limit_page(1);
+        let page = self.store.next_page(&mut walk).await?;
+        self.store.end_scan(&mut walk).await;
         let last = page.and_then(|page| page.hits.into_iter().next());
         Ok(last.and_then(|hit| hit.sort.first().and_then(Value::as_i64)))
     }
@@ -105,7 +105,7 @@ impl Coordinator {
         before: i64,
         counted: &mut BTreeSet<String>,
     ) -> Result<u64, Failure> {
-        let found = self.raw(&self.store.transactions, ids).await?;
+        let found = self.read_existing(&self.store.transactions, ids).await?;
         // A transaction that breaks a rule may name documents that cannot even be requested.
         let read = |one: &StoredDocument| {
             let record = one.read::<Record>().ok()?;
@@ -116,8 +116,8 @@ impl Coordinator {
         let is_final =
             |(_, record): &&(StoredDocument, Record)| record.transaction_state.is_final();
         let ended: Vec<&(StoredDocument, Record)> = all.iter().filter(is_final).collect();
-        let documents = self.documents_of(&ended).await?;
-        self.count(&ended, &documents, before, counted).await?;
+        let documents = self.read_touched_documents(&ended).await?;
+        self.count_in_documents(&ended, &documents, before, counted).await?;
         let gone = ended.iter().filter(|(found, record)| {
             let happened = record.transaction_state == State::Finished;
             record.effects.iter().all(|effect| {
@@ -146,14 +146,14 @@ impl Coordinator {
         Ok(outcomes.iter().filter(|outcome| outcome.is_ok()).count() as u64)
     }
 
-    async fn documents_of(
+    async fn read_touched_documents(
         &self,
         ended: &[&(StoredDocument, Record)],
-    ) -> Result<Documents, Failure> {
+    ) -> Result<DocumentsByName, Failure> {
         let effects = ended.iter().flat_map(|(_, record)| &record.effects);
         let names: BTreeSet<&str> = effects.map(|effect| effect.document.as_str()).collect();
         let names: Vec<&str> = names.into_iter().collect();
-        let found = self.store.documents(&names).await;
+        let found = self.store.read_documents(&names).await;
         let found = found.map_err(Failure::Unavailable)?;
         let named = names.into_iter().map(str::to_owned).zip(found);
         Ok(named
@@ -163,10 +163,10 @@ impl Coordinator {
 
     /// Counts the past of the documents of finished transactions, and adds to `counted` those that
     /// acknowledged it.
-    async fn count(
+    async fn count_in_documents(
         &self,
         ended: &[&(StoredDocument, Record)],
-        documents: &Documents,
+        documents: &DocumentsByName,
         before: i64,
         counted: &mut BTreeSet<String>,
     ) -> Result<(), Failure> {
@@ -185,16 +185,16 @@ impl Coordinator {
         let mut counts = Vec::new();
         let mut names = Vec::new();
         for (from, some) in by_begin {
-            let given = self.credits(&some, from, before).await?;
+            let given = self.sum_effects(&some, from, before).await?;
             for name in some {
                 let add = given.get(name).copied().unwrap_or_default();
-                let call = count_past(from, add, before);
+                let call = count_past_call(from, add, before);
                 let script = Script {
                     id: call.script,
                     params: call.params,
                 };
                 let count = Operation::update(&self.store.documents, name, &script);
-                counts.push(count.map_err(Failure::Unavailable)?.retried(RETRIES));
+                counts.push(count.map_err(Failure::Unavailable)?.retried(MAX_COUNT_RETRIES));
                 names.push(name);
             }
         }
@@ -212,7 +212,7 @@ impl Coordinator {
 
     /// Returns the sums that transactions finished in this time add to these documents, regardless
     /// of their holds: a stale copy may show a hold that was settled long ago.
-    async fn credits(
+    async fn sum_effects(
         &self,
         documents: &BTreeSet<&str>,
         from: i64,
@@ -222,11 +222,11 @@ impl Coordinator {
         if from >= before {
             return Ok(given);
         }
-        let time = ended(&[State::Finished], &json!({"gte": from, "lt": before}));
+        let time = ended_query(&[State::Finished], &json!({"gte": from, "lt": before}));
         let touching = json!({"terms": {"effects.document": documents}});
         let query = json!({"bool": {"filter": [time, touching]}});
-        let mut walk = Scan::over(&self.store.transactions, &query, json!(true));
-        while let Some(page) = self.store.next(&mut walk).await? {
+        let mut walk = Scan::new(&self.store.transactions, &query, json!(true));
+        while let Some(page) = self.store.next_page(&mut walk).await? {
             for hit in page.hits {
                 let source = hit.source.as_deref().map_or("null", |source| source.get());
                 let Ok(record) = serde_json::from_str::<Record>(source) else {
@@ -244,7 +244,7 @@ impl Coordinator {
 }
 
 /// Returns a query for transactions in these states that ended in this range of time.
-fn ended(states: &[State], range: &Value) -> Value {
+fn ended_query(states: &[State], range: &Value) -> Value {
     json!({"bool": {"filter": [
         {"terms": {"transaction_state": states}},
         {"range": {"modification_time": range}},

@@ -15,14 +15,14 @@ use super::stored::Record;
 use super::transaction::{Transaction, TransactionId};
 
 /// The field that accounts have until they are adopted.
-const LISTED: &str = "pending_transactions";
+const LISTED_FIELD: &str = "pending_transactions";
 /// The time of open transactions without one: recovery finds them first.
-const LONG_AGO: &str = "1970-01-01T00:00:00Z";
+const DEFAULT_TIME: &str = "1970-01-01T00:00:00Z";
 
 /// A transaction as the published protocol writes it.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Published {
+struct PublishedTransaction {
     src_acct: String,
     dest_acct: String,
     amount: i64,
@@ -43,14 +43,14 @@ pub(super) struct ParsedTransaction {
 }
 
 /// Reads a transaction in either format.
-pub(super) fn transaction(id: &str, source: &str) -> Result<ParsedTransaction, String> {
+pub(super) fn parse_transaction(id: &str, source: &str) -> Result<ParsedTransaction, String> {
     let (record, is_published) = match serde_json::from_str::<Record>(source) {
         Ok(record) => (record, false),
         Err(ours) => {
             // Its fields show its format.
             let is_theirs = source.contains("src_acct");
             let why = |theirs| if is_theirs { theirs } else { ours.to_string() };
-            (record_of(id, source).map_err(why)?, true)
+            (parse_published(id, source).map_err(why)?, true)
         }
     };
     let transaction = record.transaction(id).map_err(|rule| rule.to_string())?;
@@ -61,8 +61,8 @@ pub(super) fn transaction(id: &str, source: &str) -> Result<ParsedTransaction, S
     })
 }
 
-fn record_of(id: &str, source: &str) -> Result<Record, String> {
-    let published: Published = serde_json::from_str(source).map_err(|error| error.to_string())?;
+fn parse_published(id: &str, source: &str) -> Result<Record, String> {
+    let published: PublishedTransaction = serde_json::from_str(source).map_err(|error| error.to_string())?;
     let (from, to) = (&published.src_acct, &published.dest_acct);
     let transfer = Transaction::transfer(id, from, to, published.amount);
     let transfer = transfer.map_err(|rule| rule.to_string())?;
@@ -73,7 +73,7 @@ fn record_of(id: &str, source: &str) -> Result<Record, String> {
 }
 
 /// Returns the new record of a transaction. `is_listed`: an account still lists or holds it.
-pub(super) fn adopted(known: &ParsedTransaction, is_listed: bool) -> Record {
+pub(super) fn adopted_record(known: &ParsedTransaction, is_listed: bool) -> Record {
     let mut record = known.record.clone();
     let (state, reason) = match record.transaction_state {
         // It was undone everywhere, and then a late request applied it again: it is undone again.
@@ -87,7 +87,7 @@ pub(super) fn adopted(known: &ParsedTransaction, is_listed: bool) -> Record {
     (record.transaction_state, record.reason) = (state, reason);
     if !record.transaction_state.is_final() {
         let time = record.modification_time.clone();
-        let time = time.unwrap_or_else(|| LONG_AGO.to_owned());
+        let time = time.unwrap_or_else(|| DEFAULT_TIME.to_owned());
         record.modification_time = Some(time.clone());
         record.next_attempt_at = Some(time);
     }
@@ -112,9 +112,9 @@ pub(super) fn adoption_warning(id: &str, record: &Record) -> Option<String> {
 }
 
 /// Returns the transactions that an account lists or holds.
-pub(super) fn listed(account: &Map<String, Value>) -> Result<Vec<String>, String> {
+pub(super) fn listed_ids(account: &Map<String, Value>) -> Result<Vec<String>, String> {
     let mut ids = Vec::new();
-    for (field, inner) in [(LISTED, None), ("holds", Some("id"))] {
+    for (field, inner) in [(LISTED_FIELD, None), ("holds", Some("id"))] {
         let several = match account.get(field) {
             None | Some(Value::Null) => continue,
             Some(Value::Array(several)) => several.as_slice(),
@@ -135,13 +135,13 @@ pub(super) fn listed(account: &Map<String, Value>) -> Result<Vec<String>, String
 
 /// Returns the new fields of an account, `None` if it is converted already. `find` returns the
 /// transactions that it lists.
-pub(super) fn account<'a>(
+pub(super) fn adopted_fields<'a>(
     name: &str,
     mut account: Map<String, Value>,
     find: impl Fn(&str) -> Option<&'a ParsedTransaction>,
 ) -> Result<Option<Map<String, Value>>, String> {
-    let ids = listed(&account)?;
-    let Some(list) = account.remove(LISTED) else {
+    let ids = listed_ids(&account)?;
+    let Some(list) = account.remove(LISTED_FIELD) else {
         return Ok(None);
     };
     let balance = account.get("balance").and_then(Value::as_i64);
@@ -183,7 +183,7 @@ mod tests {
             "transaction_state": state,
             "creation_time": "2026-11-01T00:00:00Z", "modification_time": "2026-11-01T00:00:\
                 01.000987Z"});
-        transaction("txn1", &source.to_string()).unwrap()
+        parse_transaction("txn1", &source.to_string()).unwrap()
     }
 
     fn object(value: Value) -> Map<String, Value> {
@@ -197,7 +197,7 @@ mod tests {
             let before = object(
                 json!({"balance": balance, "pending_transactions": ["txn1"], "owner": "ann"}),
             );
-            let after = account(name, before, |id| (id == "txn1").then_some(&known));
+            let after = adopted_fields(name, before, |id| (id == "txn1").then_some(&known));
             Value::Object(after.unwrap().unwrap())
         };
         let held = |add: i64| {
@@ -207,7 +207,7 @@ mod tests {
         assert_eq!(of("A", 400), held(-100));
         assert_eq!(of("B", 600), held(100));
         let adopted = object(held(-100));
-        assert_eq!(account("A", adopted, |_| None), Ok(None));
+        assert_eq!(adopted_fields("A", adopted, |_| None), Ok(None));
     }
 
     #[test]
@@ -215,11 +215,11 @@ mod tests {
         for state in State::ALL {
             let known = published(&state.to_string());
             assert!(known.is_published);
-            let record = adopted(&known, false);
+            let record = adopted_record(&known, false);
             assert_eq!(record.transaction_state, state);
             assert_eq!(adoption_warning("txn1", &record), None);
             assert_eq!(record.next_attempt_at.is_some(), !state.is_final());
-            let record = adopted(&known, true);
+            let record = adopted_record(&known, true);
             let expected = match state {
                 State::RolledBack => State::Terminating,
                 State::Finished => State::Committed,
@@ -233,13 +233,13 @@ mod tests {
             );
             // Once converted it is not converted again.
             let source = serde_json::to_string(&record).unwrap();
-            assert!(!transaction("txn1", &source).unwrap().is_published);
+            assert!(!parse_transaction("txn1", &source).unwrap().is_published);
         }
     }
 
     #[test]
     fn rule_violations_are_reported() {
-        let of = |source: Value| transaction("t", &source.to_string()).unwrap_err();
+        let of = |source: Value| parse_transaction("t", &source.to_string()).unwrap_err();
         let with = |more: Value| {
             let mut source = json!({"src_acct": "A", "dest_acct": "B", "amount": 1,
                 "transaction_state": "created"});
@@ -253,7 +253,7 @@ mod tests {
         let known = published("pending");
         let listing = |ids: Value| object(json!({"balance": 1, "pending_transactions": ids}));
         let find = |id: &str| (id == "txn1").then_some(&known);
-        let wrong = |name: &str, ids: Value| account(name, listing(ids), find).unwrap_err();
+        let wrong = |name: &str, ids: Value| adopted_fields(name, listing(ids), find).unwrap_err();
         assert!(wrong("A", json!(["other"])).contains("does not exist"));
         assert!(wrong("C", json!(["txn1"])).contains("does not change it"));
         assert!(wrong("A", json!(["txn1", "txn1"])).contains("twice"));

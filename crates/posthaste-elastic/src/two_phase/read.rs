@@ -13,12 +13,12 @@ use super::store::Store;
 use crate::{Document, Error, ErrorKind, Page, PointInTime, Reading, Refusal, Source};
 
 /// The most documents of one search.
-pub(super) const PAGE: usize = 100;
+pub(super) const PAGE_SIZE: usize = 100;
 /// The most documents that one request reads by their ids.
-const AT_ONCE: usize = 500;
+const READ_BATCH: usize = 500;
 /// The time for which the server keeps a point in time between two pages: recovery runs the
 /// transactions of one page in between.
-const KEPT: Duration = Duration::from_secs(900);
+const KEEP_POINT_IN_TIME: Duration = Duration::from_secs(900);
 
 /// All results of a query in one index as of its first page, page by page.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ pub(super) struct Scan<'a> {
 
 impl<'a> Scan<'a> {
     /// Creates a scan. `source` is `true`, `false` or the name of the field to read.
-    pub(super) fn over(index: &'a str, query: &Value, source: Value) -> Self {
+    pub(super) fn new(index: &'a str, query: &Value, source: Value) -> Self {
         let mut asked = Map::new();
         asked.insert("query".into(), query.clone());
         asked.insert("_source".into(), source);
@@ -41,14 +41,14 @@ impl<'a> Scan<'a> {
             index,
             query: asked,
             sort: Vec::new(),
-            size: PAGE,
+            size: PAGE_SIZE,
             moment: None,
             is_over: false,
         }
     }
 
     /// Sorts by this field, after previously given ones. Documents without the field come last.
-    pub(super) fn by(mut self, field: &str, order: &str) -> Self {
+    pub(super) fn sort_by(mut self, field: &str, order: &str) -> Self {
         self.sort.push(json!({(field): order}));
         // A server that does not count hits omits documents without a value after the first page:
         // it assumes that none could follow.
@@ -57,7 +57,7 @@ impl<'a> Scan<'a> {
     }
 
     /// Limits the size of a page.
-    pub(super) fn at_most(self, size: usize) -> Self {
+    pub(super) fn limit_page(self, size: usize) -> Self {
         let size = size.min(self.size);
         Self { size, ..self }
     }
@@ -66,20 +66,20 @@ impl<'a> Scan<'a> {
 impl Store {
     /// Makes every transaction visible to searches: an index may be configured to refresh late or
     /// never.
-    pub(super) async fn searchable(&self) -> Result<(), Failure> {
+    pub(super) async fn refresh_transactions(&self) -> Result<(), Failure> {
         let refreshed = self.client.refresh(&self.transactions).await;
         refreshed.map_err(Failure::Unavailable)
     }
 
     /// Returns the next page, `None` after the last one.
-    pub(super) async fn next(&self, walk: &mut Scan<'_>) -> Result<Option<Page>, Failure> {
+    pub(super) async fn next_page(&self, walk: &mut Scan<'_>) -> Result<Option<Page>, Failure> {
         if walk.is_over {
             return Ok(None);
         }
         let moment = match &mut walk.moment {
             Some(moment) => moment,
             none => {
-                let opened = self.client.open_point_in_time(walk.index, KEPT).await;
+                let opened = self.client.open_point_in_time(walk.index, KEEP_POINT_IN_TIME).await;
                 let moment = opened.map_err(Failure::Unavailable)?;
                 walk.sort.push(moment.last_sort());
                 let sort = Value::Array(mem::take(&mut walk.sort));
@@ -93,7 +93,7 @@ impl Store {
                 Ok(page) => break page,
                 Err(error) if error.kind() == ErrorKind::TooLong && walk.size > 1 => walk.size /= 2,
                 Err(error) => {
-                    self.leave(walk).await;
+                    self.end_scan(walk).await;
                     return Err(Failure::Unavailable(error));
                 }
             }
@@ -103,14 +103,14 @@ impl Store {
             walk.query.insert("search_after".into(), after);
         }
         if page.hits.len() < walk.size {
-            self.leave(walk).await;
+            self.end_scan(walk).await;
         }
         Ok((!page.hits.is_empty()).then_some(page))
     }
 
     /// Ends a scan, and closes its point in time. If that fails or is not called, the server closes
     /// it when it expires.
-    pub(super) async fn leave(&self, walk: &mut Scan<'_>) {
+    pub(super) async fn end_scan(&self, walk: &mut Scan<'_>) {
         walk.is_over = true;
         if let Some(moment) = walk.moment.take() {
             let _ = self.client.close_point_in_time(moment).await;
@@ -119,14 +119,14 @@ impl Store {
 
     /// Reads these documents, in their order: each as the document, `None` if it does not exist, or
     /// the reason why it could not be read.
-    pub(super) async fn read(
+    pub(super) async fn read_raw(
         &self,
         index: &str,
         ids: &[&str],
         source: Source,
     ) -> Result<Vec<Result<Option<Document>, Refusal>>, Error> {
         let mut found = Vec::with_capacity(ids.len());
-        let mut size = AT_ONCE;
+        let mut size = READ_BATCH;
         while let Some(left) = ids.get(found.len()..).filter(|left| !left.is_empty()) {
             let part = left.get(..size).unwrap_or(left);
             let read = self.client.multi_get(index, part, Reading::Latest, source);
@@ -141,7 +141,7 @@ impl Store {
         Ok(found)
     }
 
-    /// Like [`read`](Self::read), but every document must be readable.
+    /// Like [`read_raw`](Self::read_raw), but every document must be readable.
     ///
     /// A missing document is `None`; a document that cannot be read now makes the call fail, and is
     /// never skipped.
@@ -151,7 +151,7 @@ impl Store {
         ids: &[&str],
         source: Source,
     ) -> Result<Vec<Option<Document>>, Failure> {
-        let found = self.read(index, ids, source).await;
+        let found = self.read_raw(index, ids, source).await;
         let found = found.map_err(Failure::Unavailable)?.into_iter();
         found
             .map(|one| one.map_err(|refusal| Failure::Unavailable(refusal.in_call("get"))))

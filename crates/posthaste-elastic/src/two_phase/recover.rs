@@ -17,13 +17,13 @@ use super::state::State;
 use crate::{Hit, Page};
 
 /// The number of transactions that are run at once.
-const AT_ONCE: usize = 8;
+const MAX_CONCURRENT: usize = 8;
 /// Transactions without a state change for this long are logged.
 const STUCK_AFTER: Duration = Duration::from_secs(3_600);
 /// Time between two such logs.
 const LOG_STUCK_EVERY: Duration = Duration::from_secs(600);
 /// The states of open transactions.
-pub(super) const OPEN: [State; 4] = [
+pub(super) const OPEN_STATES: [State; 4] = [
     State::Created,
     State::Pending,
     State::Committed,
@@ -66,12 +66,12 @@ impl Coordinator {
         goes_on: impl Fn() -> bool,
     ) -> Result<Recovered, Failure> {
         self.check().await?;
-        self.store.searchable().await?;
+        self.store.refresh_transactions().await?;
         let mut recovered = Recovered::default();
-        let mut due = self.open_since("next_attempt_at", grace, json!("transaction_state"));
+        let mut due = self.scan_open_since("next_attempt_at", grace, json!("transaction_state"));
         let mut pages = 0;
         loop {
-            match self.store.next(&mut due).await {
+            match self.store.next_page(&mut due).await {
                 Ok(Some(page)) => self.recover_page(page, &goes_on, &mut recovered).await,
                 Ok(None) => break,
                 // The point in time of the pass was lost: a node is gone, or the pass took too
@@ -84,7 +84,7 @@ impl Coordinator {
                 break;
             }
         }
-        self.store.leave(&mut due).await;
+        self.store.end_scan(&mut due).await;
         Ok(recovered)
     }
 
@@ -96,8 +96,8 @@ impl Coordinator {
     ) {
         // Checked when a transaction is started, not when the page is read.
         let hits = page.hits.into_iter().take_while(|_| goes_on());
-        let runs = hits.map(|hit| async move { (self.attempt(&hit).await, hit.id) });
-        let mut runs = stream::iter(runs).buffer_unordered(AT_ONCE);
+        let runs = hits.map(|hit| async move { (self.resume_or_postpone(&hit).await, hit.id) });
+        let mut runs = stream::iter(runs).buffer_unordered(MAX_CONCURRENT);
         while let Some((result, id)) = runs.next().await {
             match result {
                 Ok(()) => recovered.finished += 1,
@@ -108,10 +108,10 @@ impl Coordinator {
     }
 
     /// Runs a transaction to its end, or postpones the next attempt.
-    async fn attempt(&self, hit: &Hit) -> Result<(), Failure> {
+    async fn resume_or_postpone(&self, hit: &Hit) -> Result<(), Failure> {
         let result = self.resume_soon(&hit.id).await;
         let is_open = matches!(&result, Err(failure) if !matches!(failure, Failure::RolledBack(_)));
-        if is_open && let Some(state) = state_of(hit) {
+        if is_open && let Some(state) = state_from_hit(hit) {
             self.store.postpone(&hit.id, state).await;
         }
         result
@@ -145,7 +145,7 @@ impl Coordinator {
 
     /// Logs transactions that an operator should inspect. Returns whether they could be found.
     async fn log_stuck(&self) -> bool {
-        match self.stuck(STUCK_AFTER).await {
+        match self.list_stuck(STUCK_AFTER).await {
             Ok(stuck) => {
                 for one in stuck {
                     let blockers: Vec<_> = one.blockers.iter().map(ToString::to_string).collect();
@@ -167,19 +167,19 @@ impl Coordinator {
 
     /// Returns a scan of the open transactions whose time in this field is at least this old, the
     /// oldest first, with the requested part of their content.
-    pub(super) fn open_since(&self, field: &str, age: Duration, source: Value) -> Scan<'_> {
+    pub(super) fn scan_open_since(&self, field: &str, age: Duration, source: Value) -> Scan<'_> {
         let before = format!("now-{}s", age.as_secs());
         let query = json!({"bool": {"filter": [
-            {"terms": {"transaction_state": OPEN}},
+            {"terms": {"transaction_state": OPEN_STATES}},
             {"range": {(field): {"lte": before}}},
         ]}});
-        let walk = Scan::over(&self.store.transactions, &query, source);
-        walk.by(field, "asc").by("creation_time", "asc")
+        let walk = Scan::new(&self.store.transactions, &query, source);
+        walk.sort_by(field, "asc").sort_by("creation_time", "asc")
     }
 }
 
 /// Returns the state of a transaction that the search found.
-fn state_of(hit: &Hit) -> Option<State> {
+fn state_from_hit(hit: &Hit) -> Option<State> {
     #[derive(Deserialize)]
     struct Seen {
         transaction_state: State,

@@ -61,9 +61,9 @@ impl Response {
 
 /// Marks that were read before the transaction was acknowledged as pending.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Seen(Vec<Fence>);
+pub(super) struct SeenMarks(Vec<Fence>);
 
-impl Seen {
+impl SeenMarks {
     pub(super) fn new(marks: Vec<Fence>) -> Self {
         Self(marks)
     }
@@ -75,7 +75,7 @@ impl Seen {
     /// Converts marks to valid ones. The order matters: a process can begin to settle or undo only
     /// after the transaction was pending for the last time, so marks that were read before that are
     /// older than any settle or undo, and a hold with such marks fails after one.
-    pub(super) fn then_pending(self, _pending: &[Evidence]) -> ValidMarks {
+    pub(super) fn into_valid(self, _pending: &[Evidence]) -> ValidMarks {
         ValidMarks(self.0)
     }
 }
@@ -89,7 +89,7 @@ impl ValidMarks {
         &self.0
     }
 
-    pub(super) fn holds(&self) -> Vec<Request> {
+    pub(super) fn hold_requests(&self) -> Vec<Request> {
         let marks = self.0.iter().enumerate();
         marks.map(|(at, mark)| Request::Hold(at, *mark)).collect()
     }

@@ -72,7 +72,7 @@ impl Sequence {
 
     /// Returns the index of the first step for a process whose own write has just reached the state
     /// in which this sequence begins: that state needs no confirmation.
-    pub(super) fn confirmed(self) -> usize {
+    pub(super) fn index_after_confirm(self) -> usize {
         usize::from(self.steps()[0] == Step::Confirm)
     }
 }

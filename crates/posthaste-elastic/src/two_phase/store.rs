@@ -7,12 +7,12 @@ use super::execution::Reason;
 use super::failure::Failure;
 use super::request::{Request, Response};
 use super::state::State;
-use super::stored::{Record, TIMES, call, touch};
+use super::stored::{Record, TIMES_PIPELINE, script_call, touch_call};
 use super::transaction::{MAX_AMOUNT, Transaction};
 use crate::{Client, Effect as Done, Error, ErrorKind, Operation, Refusal, Script, Source};
 
 /// The most retries on the server of an update that conflicts with other writes.
-const RETRIES: u32 = 16;
+const MAX_UPDATE_RETRIES: u32 = 16;
 
 /// The client and the names of the two indexes.
 #[derive(Clone, Debug)]
@@ -27,7 +27,7 @@ pub(super) type Responses = (Vec<Response>, Option<Error>);
 
 impl Store {
     /// Sends all requests of a step at once.
-    pub(super) async fn ask(
+    pub(super) async fn send_requests(
         &self,
         transaction: &Transaction,
         requests: &[Request],
@@ -35,17 +35,17 @@ impl Store {
     ) -> Responses {
         let asked = match requests.first() {
             Some(Request::Read) => self
-                .state(transaction)
+                .read_state(transaction)
                 .await
                 .map(|state| (vec![state], None)),
             Some(Request::ReadMark(_)) => self.read_marks(transaction).await,
-            _ => self.write(transaction, requests, reason).await,
+            _ => self.write_requests(transaction, requests, reason).await,
         };
         asked.unwrap_or_else(|error| (vec![Response::Ambiguous; requests.len()], Some(error)))
     }
 
-    async fn state(&self, transaction: &Transaction) -> Result<Response, Error> {
-        let record = self.record(transaction.id().as_str()).await?;
+    async fn read_state(&self, transaction: &Transaction) -> Result<Response, Error> {
+        let record = self.read_record(transaction.id().as_str()).await?;
         Ok(match record {
             Some(record) if !transaction.has_effects(&record.effects) => Response::Different,
             record => Response::State(record.map(|record| record.transaction_state)),
@@ -53,22 +53,22 @@ impl Store {
     }
 
     /// Reads these transactions, in their order.
-    pub(super) async fn records(&self, ids: &[&str]) -> Result<Vec<Option<Record>>, Error> {
-        let found = self.read(&self.transactions, ids, Source::Whole).await?;
-        found.into_iter().map(read).collect()
+    pub(super) async fn read_records(&self, ids: &[&str]) -> Result<Vec<Option<Record>>, Error> {
+        let found = self.read_raw(&self.transactions, ids, Source::Whole).await?;
+        found.into_iter().map(parse_found).collect()
     }
 
     /// Reads a transaction's document.
-    pub(super) async fn record(&self, id: &str) -> Result<Option<Record>, Error> {
+    pub(super) async fn read_record(&self, id: &str) -> Result<Option<Record>, Error> {
         let found = self.client.get(&self.transactions, id).await?;
         found.map(|document| document.read()).transpose()
     }
 
     async fn read_marks(&self, transaction: &Transaction) -> Result<Responses, Error> {
-        let ids: Vec<&str> = names(transaction).collect();
+        let ids: Vec<&str> = document_names(transaction).collect();
         let mut error = None;
         let mut answers = Vec::with_capacity(ids.len());
-        for found in self.documents(&ids).await? {
+        for found in self.read_documents(&ids).await? {
             answers.push(match found {
                 Ok(Some(document)) => Response::Mark(document.fence(transaction.id())),
                 Ok(None) => Response::Missing,
@@ -82,15 +82,15 @@ impl Store {
     }
 
     /// Reads these documents, each with a separate result.
-    pub(super) async fn documents(
+    pub(super) async fn read_documents(
         &self,
         ids: &[&str],
     ) -> Result<Vec<Result<Option<Document>, Error>>, Error> {
-        let found = self.read(&self.documents, ids, Source::Whole).await?;
-        Ok(found.into_iter().map(read).collect())
+        let found = self.read_raw(&self.documents, ids, Source::Whole).await?;
+        Ok(found.into_iter().map(parse_found).collect())
     }
 
-    async fn write(
+    async fn write_requests(
         &self,
         transaction: &Transaction,
         requests: &[Request],
@@ -98,7 +98,7 @@ impl Store {
     ) -> Result<Responses, Error> {
         let operations: Result<Vec<_>, Error> = requests
             .iter()
-            .map(|request| self.operation(transaction, *request, reason))
+            .map(|request| self.to_operation(transaction, *request, reason))
             .collect();
         let mut error = None;
         let mut answers = Vec::with_capacity(requests.len());
@@ -130,12 +130,12 @@ impl Store {
             .iter()
             .any(|request| matches!(request, Request::Hold(..)))
         {
-            self.explain(transaction, requests, &mut answers).await;
+            self.explain_rejections(transaction, requests, &mut answers).await;
         }
         Ok((answers, error))
     }
 
-    fn operation(
+    fn to_operation(
         &self,
         transaction: &Transaction,
         request: Request,
@@ -144,14 +144,14 @@ impl Store {
         let id = transaction.id().as_str();
         // Never zero, which means no mark.
         let mark = Fence(fastrand::u64(1..MAX_AMOUNT as u64));
-        let Some(call) = call(transaction, request, reason, mark) else {
+        let Some(call) = script_call(transaction, request, reason, mark) else {
             let record = Record::new(transaction, State::Pending);
             let create = Operation::create(&self.transactions, id, &record)?;
-            return Ok(create.through(TIMES.0));
+            return Ok(create.through(TIMES_PIPELINE.0));
         };
         let (index, id) = match request {
             Request::Hold(at, _) | Request::Settle(at) | Request::Undo(at) => {
-                (&self.documents, names(transaction).nth(at).unwrap_or(id))
+                (&self.documents, document_names(transaction).nth(at).unwrap_or(id))
             }
             _ => (&self.transactions, id),
         };
@@ -159,25 +159,25 @@ impl Store {
             id: call.script,
             params: call.params,
         };
-        Ok(Operation::update(index, id, &script)?.retried(RETRIES))
+        Ok(Operation::update(index, id, &script)?.retried(MAX_UPDATE_RETRIES))
     }
 
     /// Counts an attempt at a transaction and postpones the next one, if it is in this state, even
     /// if it breaks a rule. If that fails, the next pass finds it again.
     pub(super) async fn postpone(&self, id: &str, state: State) {
-        let call = touch(state, true);
+        let call = touch_call(state, true);
         let script = Script {
             id: call.script,
             params: call.params,
         };
         if let Ok(operation) = Operation::update(&self.transactions, id, &script) {
-            let _ = self.client.write(&operation.retried(RETRIES)).await;
+            let _ = self.client.write(&operation.retried(MAX_UPDATE_RETRIES)).await;
         }
     }
 
     /// Determines from the documents, by the same rules, why a script wrote nothing. The result is
     /// a hint.
-    async fn explain(
+    async fn explain_rejections(
         &self,
         transaction: &Transaction,
         requests: &[Request],
@@ -186,8 +186,8 @@ impl Store {
         if !answers.contains(&Response::Elsewhere) {
             return;
         }
-        let ids: Vec<&str> = names(transaction).collect();
-        let found = self.documents(&ids).await.unwrap_or_default();
+        let ids: Vec<&str> = document_names(transaction).collect();
+        let found = self.read_documents(&ids).await.unwrap_or_default();
         for (answer, request) in answers.iter_mut().zip(requests) {
             let Request::Hold(at, mark) = request else {
                 continue;
@@ -205,14 +205,14 @@ impl Store {
     }
 }
 
-fn names(transaction: &Transaction) -> impl Iterator<Item = &str> {
+fn document_names(transaction: &Transaction) -> impl Iterator<Item = &str> {
     transaction
         .effects()
         .iter()
         .map(|effect| effect.document.as_str())
 }
 
-fn read<T: DeserializeOwned>(
+fn parse_found<T: DeserializeOwned>(
     found: Result<Option<crate::Document>, Refusal>,
 ) -> Result<Option<T>, Error> {
     let found = found.map_err(|refusal| refusal.in_call("get"))?;

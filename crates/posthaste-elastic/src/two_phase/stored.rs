@@ -14,26 +14,26 @@ use super::transaction::{Effect, MAX_AMOUNT, Refusal, Transaction, TransactionId
 /// The scripts and the names under which they are stored. A changed script gets another name: old
 /// and new programs run at the same time.
 pub(super) const SCRIPTS: [(&str, &str); 5] = [
-    (ADVANCE, include_str!("../../scripts/advance.painless")),
-    (TOUCH, include_str!("../../scripts/touch.painless")),
-    (HOLD, include_str!("../../scripts/hold.painless")),
-    (RELEASE, include_str!("../../scripts/release.painless")),
-    (PRUNE, include_str!("../../scripts/prune.painless")),
+    (ADVANCE_SCRIPT, include_str!("../../scripts/advance.painless")),
+    (TOUCH_SCRIPT, include_str!("../../scripts/touch.painless")),
+    (HOLD_SCRIPT, include_str!("../../scripts/hold.painless")),
+    (RELEASE_SCRIPT, include_str!("../../scripts/release.painless")),
+    (PRUNE_SCRIPT, include_str!("../../scripts/prune.painless")),
 ];
-const ADVANCE: &str = "posthaste-two-phase-advance-1";
-const TOUCH: &str = "posthaste-two-phase-touch-2";
-const HOLD: &str = "posthaste-two-phase-hold-1";
-const RELEASE: &str = "posthaste-two-phase-release-1";
-const PRUNE: &str = "posthaste-two-phase-prune-1";
+const ADVANCE_SCRIPT: &str = "posthaste-two-phase-advance-1";
+const TOUCH_SCRIPT: &str = "posthaste-two-phase-touch-2";
+const HOLD_SCRIPT: &str = "posthaste-two-phase-hold-1";
+const RELEASE_SCRIPT: &str = "posthaste-two-phase-release-1";
+const PRUNE_SCRIPT: &str = "posthaste-two-phase-prune-1";
 
 /// The pipeline that sets the times of a new transaction.
-pub(super) const TIMES: (&str, &str) = (
+pub(super) const TIMES_PIPELINE: (&str, &str) = (
     "posthaste-two-phase-times-1",
     include_str!("../../mappings/times.json"),
 );
 
-pub(super) const DOCUMENTS: &str = include_str!("../../mappings/documents.json");
-pub(super) const TRANSACTIONS: &str = include_str!("../../mappings/transactions.json");
+pub(super) const DOCUMENTS_MAPPING: &str = include_str!("../../mappings/documents.json");
+pub(super) const TRANSACTIONS_MAPPING: &str = include_str!("../../mappings/transactions.json");
 
 /// A transaction as it is stored. The server sets its times.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -96,23 +96,23 @@ pub(super) fn record_or_error<S: Serializer>(
 
 /// A script that makes a write, with its parameters.
 #[derive(Clone, Debug)]
-pub(super) struct Call {
+pub(super) struct ScriptCall {
     pub(super) script: &'static str,
     pub(super) params: Value,
 }
 
 /// Returns the script for a request, `None` if it needs none. A settle or undo writes this mark.
-pub(super) fn call(
+pub(super) fn script_call(
     transaction: &Transaction,
     request: Request,
     reason: Option<Reason>,
     mark: Fence,
-) -> Option<Call> {
+) -> Option<ScriptCall> {
     let id = transaction.id();
     let slot = Fence::slot(id).to_string();
     let release = |settle: bool| {
         (
-            RELEASE,
+            RELEASE_SCRIPT,
             json!({"id": id, "slot": slot, "mark": mark, "settle": settle}),
         )
     };
@@ -121,37 +121,37 @@ pub(super) fn call(
             let to = from.next(event).ok()?;
             let reason = reason.filter(|_| matches!(to, State::Terminating | State::RolledBack));
             let params = json!({"from": from, "to": to, "reason": reason, "ended": to.is_final()});
-            (ADVANCE, params)
+            (ADVANCE_SCRIPT, params)
         }
-        Request::Touch(state) => return Some(touch(state, false)),
-        Request::Hold(effect, seen) => (HOLD, hold(id, transaction.effects().get(effect)?, seen)),
+        Request::Touch(state) => return Some(touch_call(state, false)),
+        Request::Hold(effect, seen) => (HOLD_SCRIPT, hold_params(id, transaction.effects().get(effect)?, seen)),
         Request::Settle(_) => release(true),
         Request::Undo(_) => release(false),
         Request::Read | Request::ReadMark(_) | Request::Create => return None,
     };
-    Some(Call { script, params })
+    Some(ScriptCall { script, params })
 }
 
 /// Returns the script that rewrites a transaction in this state without a change of the state. It
 /// postpones the next attempt, for longer after each counted attempt.
-pub(super) fn touch(state: State, counted: bool) -> Call {
+pub(super) fn touch_call(state: State, counted: bool) -> ScriptCall {
     let params = json!({"state": state, "ended": state.is_final(), "counted": counted});
-    Call {
-        script: TOUCH,
+    ScriptCall {
+        script: TOUCH_SCRIPT,
         params,
     }
 }
 
 /// Returns the script that counts the amounts that transactions which ended in this time added to a
 /// document.
-pub(super) fn count_past(from: i64, add: i64, before: i64) -> Call {
-    Call {
-        script: PRUNE,
+pub(super) fn count_past_call(from: i64, add: i64, before: i64) -> ScriptCall {
+    ScriptCall {
+        script: PRUNE_SCRIPT,
         params: json!({"from": from, "add": add, "before": before}),
     }
 }
 
-fn hold(id: &TransactionId, effect: &Effect, seen: Fence) -> Value {
+fn hold_params(id: &TransactionId, effect: &Effect, seen: Fence) -> Value {
     let set = Some(&effect.set).filter(|set| !set.is_empty());
     json!({
         "id": id, "slot": Fence::slot(id).to_string(), "mark": seen, "add": effect.add, "set": set,

@@ -16,7 +16,7 @@ use super::stored::{Record, record_or_error};
 use super::transaction::{Refusal, Transaction};
 use crate::Hit;
 
-const AT_ONCE: usize = 8;
+const MAX_CONCURRENT: usize = 8;
 
 /// A transaction that an operator should inspect.
 #[derive(Clone, Debug, Serialize)]
@@ -78,7 +78,7 @@ impl Stuck {
 }
 
 /// Returns what blocks a transaction on this document, if anything does.
-fn blocker(
+fn find_blocker(
     transaction: &Transaction,
     state: State,
     at: usize,
@@ -104,39 +104,39 @@ impl Coordinator {
     ///
     /// # Errors
     /// The transactions or their documents could not be read.
-    pub async fn stuck(&self, unmoved: Duration) -> Result<Vec<Stuck>, Failure> {
-        self.stuck_first(unmoved, usize::MAX).await
+    pub async fn list_stuck(&self, unmoved: Duration) -> Result<Vec<Stuck>, Failure> {
+        self.list_first_stuck(unmoved, usize::MAX).await
     }
 
-    /// Like [`stuck`](Self::stuck), but returns at most this many.
+    /// Like [`list_stuck`](Self::list_stuck), but returns at most this many.
     ///
     /// # Errors
     /// The transactions or their documents could not be read.
-    pub async fn stuck_first(
+    pub async fn list_first_stuck(
         &self,
         unmoved: Duration,
         limit: usize,
     ) -> Result<Vec<Stuck>, Failure> {
-        self.store.searchable().await?;
+        self.store.refresh_transactions().await?;
         let mut stuck = Vec::new();
-        let open = self.open_since("modification_time", unmoved, json!(true));
-        let mut open = open.at_most(limit.max(1));
+        let open = self.scan_open_since("modification_time", unmoved, json!(true));
+        let mut open = open.limit_page(limit.max(1));
         while stuck.len() < limit
-            && let Some(page) = self.store.next(&mut open).await?
+            && let Some(page) = self.store.next_page(&mut open).await?
         {
             let checks = page.hits.into_iter().take(limit - stuck.len());
             let checks = checks.map(|hit| self.with_blocker(hit));
             let found: Result<Vec<Stuck>, Failure> =
-                stream::iter(checks).buffered(AT_ONCE).try_collect().await;
+                stream::iter(checks).buffered(MAX_CONCURRENT).try_collect().await;
             match found {
                 Ok(found) => stuck.extend(found),
                 Err(failure) => {
-                    self.store.leave(&mut open).await;
+                    self.store.end_scan(&mut open).await;
                     return Err(failure);
                 }
             }
         }
-        self.store.leave(&mut open).await;
+        self.store.end_scan(&mut open).await;
         Ok(stuck)
     }
 
@@ -145,12 +145,12 @@ impl Coordinator {
         if let (Some(transaction), Ok(record)) = (transaction, &stuck.record) {
             let effects = transaction.effects().iter();
             let names: Vec<&str> = effects.map(|effect| effect.document.as_str()).collect();
-            let found = self.store.documents(&names).await;
+            let found = self.store.read_documents(&names).await;
             let found = found.map_err(Failure::Unavailable)?;
             let state = record.transaction_state;
             let found = found.into_iter().enumerate();
             stuck.blockers = found
-                .filter_map(|(at, document)| blocker(&transaction, state, at, document))
+                .filter_map(|(at, document)| find_blocker(&transaction, state, at, document))
                 .collect();
         }
         Ok(stuck)

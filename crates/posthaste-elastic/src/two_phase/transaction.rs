@@ -13,7 +13,7 @@ pub const MAX_AMOUNT: i64 = 1 << 53;
 pub const MAX_EFFECTS: usize = 64;
 /// The most JSON bytes that one effect sets. They are stored in the transaction and, while it is
 /// open, twice in the document.
-pub const MAX_SET: usize = 64 * 1024;
+pub const MAX_SET_BYTES: usize = 64 * 1024;
 
 /// The name of a transaction, chosen by its creator: the same name is the same transaction.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -103,7 +103,7 @@ impl Effect {
             return Err(Refusal::Amount(self.add));
         }
         let bytes = serde_json::to_string(&self.set).map_or(usize::MAX, |text| text.len());
-        if bytes > MAX_SET {
+        if bytes > MAX_SET_BYTES {
             return Err(Refusal::TooMuchToSet(document()));
         }
         Ok(())
@@ -199,7 +199,7 @@ pub enum Refusal {
     #[error("transactions can be pruned one hour after their end at the earliest")]
     Young,
     /// The values are too large: they would slow down every use of the document.
-    #[error("the values for {0:?} take more than {MAX_SET} bytes as JSON")]
+    #[error("the values for {0:?} take more than {MAX_SET_BYTES} bytes as JSON")]
     TooMuchToSet(String),
 }
 
@@ -265,7 +265,7 @@ mod tests {
         assert!(refused(many).contains("from 1 to 64 effects"));
         assert!(refused(vec![Effect::add("a", 0)]).contains("must change something"));
         assert!(refused(vec![Effect::add("a", i64::MIN)]).contains("-2^53"));
-        let long = Map::from_iter([("x".to_owned(), "y".repeat(MAX_SET).into())]);
+        let long = Map::from_iter([("x".to_owned(), "y".repeat(MAX_SET_BYTES).into())]);
         assert!(refused(vec![Effect::set("a", long)]).contains("65536 bytes"));
     }
 

@@ -21,7 +21,7 @@ use crate::{Seen, Source};
 
 /// The most snapshots of a read. More than two are needed only if a process repeats a step in
 /// between.
-const LOOKS: usize = 32;
+const MAX_SNAPSHOTS: usize = 32;
 
 /// The content of a document.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -59,22 +59,22 @@ impl Coordinator {
         self.check().await?;
         let mut before: Option<Snapshot> = None;
         let mut known = KnownTransactions::default();
-        for _ in 0..LOOKS {
+        for _ in 0..MAX_SNAPSHOTS {
             let snapshot = self.read_snapshot(documents).await?;
-            known.next();
-            let earlier = before.iter().flat_map(Snapshot::held);
-            let held = snapshot.held().chain(earlier);
+            known.begin_snapshot();
+            let earlier = before.iter().flat_map(Snapshot::held_transactions);
+            let held = snapshot.held_transactions().chain(earlier);
             let unknown: BTreeSet<TransactionId> =
                 held.filter(|id| !known.is_decided(id)).cloned().collect();
             let ids: Vec<&str> = unknown.iter().map(TransactionId::as_str).collect();
-            let records = self.store.records(&ids).await;
+            let records = self.store.read_records(&ids).await;
             let records = records.map_err(Failure::Unavailable)?;
             for (id, record) in unknown.into_iter().zip(records) {
-                known.learn(id, record);
+                known.add(id, record);
             }
             let result = match &before {
-                _ if documents.len() == 1 => snapshot.single_document(&known),
-                Some(before) => snapshot.after(before, &known, documents),
+                _ if documents.len() == 1 => snapshot.view_single(&known),
+                Some(before) => snapshot.views_after(before, &known, documents),
                 None => None,
             };
             if let Some(views) = result {
@@ -91,7 +91,7 @@ impl Coordinator {
         let mut seen = Vec::with_capacity(documents.len());
         for found in found.await? {
             seen.push(match found {
-                Some(found) => Some(Version {
+                Some(found) => Some(DocumentVersion {
                     number: found.version,
                     seen: found.seen,
                     document: found.read().map_err(Failure::Unavailable)?,
@@ -105,7 +105,7 @@ impl Coordinator {
 
 /// A document in one snapshot.
 #[derive(Clone, Debug)]
-struct Version {
+struct DocumentVersion {
     number: i64,
     seen: Seen,
     document: Document,
@@ -113,7 +113,7 @@ struct Version {
 
 /// Documents, each read at a different moment.
 #[derive(Clone, Debug)]
-struct Snapshot(Vec<Option<Version>>);
+struct Snapshot(Vec<Option<DocumentVersion>>);
 
 /// Transactions that were read, with the snapshot before the read.
 #[derive(Debug, Default)]
@@ -126,7 +126,7 @@ struct KnownTransactions {
 }
 
 impl KnownTransactions {
-    fn next(&mut self) {
+    fn begin_snapshot(&mut self) {
         self.snapshots += 1;
     }
 
@@ -134,7 +134,7 @@ impl KnownTransactions {
         self.decided.contains_key(id)
     }
 
-    fn learn(&mut self, id: TransactionId, record: Option<Record>) {
+    fn add(&mut self, id: TransactionId, record: Option<Record>) {
         match record {
             Some(record)
                 if matches!(record.transaction_state, State::Committed | State::Finished) =>
@@ -148,7 +148,7 @@ impl KnownTransactions {
     }
 }
 
-impl Version {
+impl DocumentVersion {
     fn holds(&self, id: &TransactionId) -> bool {
         self.document.holds.iter().any(|hold| hold.id == *id)
     }
@@ -184,13 +184,13 @@ impl Version {
 }
 
 impl Snapshot {
-    fn held(&self) -> impl Iterator<Item = &TransactionId> {
+    fn held_transactions(&self) -> impl Iterator<Item = &TransactionId> {
         let documents = self.0.iter().flatten();
         documents.flat_map(|version| version.document.holds.iter().map(|hold| &hold.id))
     }
 
     /// Returns the views of a single document, which needs no second snapshot.
-    fn single_document(&self, known: &KnownTransactions) -> Option<Vec<Option<DocumentView>>> {
+    fn view_single(&self, known: &KnownTransactions) -> Option<Vec<Option<DocumentView>>> {
         let views = self.0.iter();
         Some(
             views
@@ -200,7 +200,7 @@ impl Snapshot {
     }
 
     /// Returns the documents in this snapshot, if the one before suffices to derive them.
-    fn after(
+    fn views_after(
         &self,
         before: &Self,
         known: &KnownTransactions,
@@ -254,12 +254,12 @@ mod tests {
     use super::*;
     use crate::two_phase::{Fence, Transaction};
 
-    fn version(number: i64, document: &Document) -> Option<Version> {
+    fn version(number: i64, document: &Document) -> Option<DocumentVersion> {
         let seen = Seen {
             seq_no: 0,
             primary_term: 1,
         };
-        Some(Version {
+        Some(DocumentVersion {
             number,
             seen,
             document: document.clone(),
@@ -306,10 +306,10 @@ mod tests {
     fn known(life: &Life, states: [State; 2]) -> KnownTransactions {
         let mut known = KnownTransactions::default();
         for state in states {
-            known.next();
+            known.begin_snapshot();
             if !known.is_decided(life.transfer.id()) {
                 let record = Record::new(&life.transfer, state);
-                known.learn(life.transfer.id().clone(), Some(record));
+                known.add(life.transfer.id().clone(), Some(record));
             }
         }
         known
@@ -340,7 +340,7 @@ mod tests {
                     let known = known(&life, states);
                     let now = snapshot(&life, a1, b1);
                     let names = ["a", "b"];
-                    if let Some(views) = now.after(&snapshot(&life, a0, b0), &known, &names) {
+                    if let Some(views) = now.views_after(&snapshot(&life, a0, b0), &known, &names) {
                         let totals: Vec<_> =
                             views.into_iter().map(|one| one.unwrap().total).collect();
                         assert!(
@@ -370,18 +370,18 @@ mod tests {
         // Open after the previous snapshot, committed after this one, not held when read.
         let mut known = KnownTransactions::default();
         for (state, setters) in [(State::Pending, 2), (State::Committed, 1)] {
-            known.next();
+            known.begin_snapshot();
             for setter in ["z", "m"].into_iter().take(setters).map(set) {
                 let record = Record::new(&setter, state);
-                known.learn(setter.id().clone(), Some(record));
+                known.add(setter.id().clone(), Some(record));
             }
         }
-        let result = still.after(&still, &known, &["a", "b"]).unwrap();
+        let result = still.views_after(&still, &known, &["a", "b"]).unwrap();
         assert_eq!(result[0].as_ref().unwrap().data["owner"], "z");
         let also = set("m");
         let record = Record::new(&also, State::Committed);
-        known.learn(also.id().clone(), Some(record));
-        assert_eq!(still.after(&still, &known, &["a", "b"]), None);
+        known.add(also.id().clone(), Some(record));
+        assert_eq!(still.views_after(&still, &known, &["a", "b"]), None);
     }
 
     #[test]
@@ -393,8 +393,8 @@ mod tests {
         };
         // No snapshot has the transfer held, and one side is settled.
         let now = snapshot(&life, 2, 0);
-        assert_eq!(now.after(&snapshot(&life, 0, 0), &known, &["a", "b"]), None);
+        assert_eq!(now.views_after(&snapshot(&life, 0, 0), &known, &["a", "b"]), None);
         let still = snapshot(&life, 0, 0);
-        assert!(still.after(&still, &known, &["a", "b"]).is_some());
+        assert!(still.views_after(&still, &known, &["a", "b"]).is_some());
     }
 }

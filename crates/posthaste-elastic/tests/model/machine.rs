@@ -28,9 +28,9 @@ pub enum Machine {
 impl Machine {
     pub fn new(aim: Goal, documents: usize, patience: u8) -> Self {
         match aim {
-            Goal::Create => Self::Ours(Execution::create(documents, patience)),
-            Goal::Resume => Self::Ours(Execution::resume(documents, patience)),
-            Goal::RollBack => Self::Ours(Execution::roll_back(documents, Reason::Asked)),
+            Goal::Create => Self::Ours(Execution::for_new(documents, patience)),
+            Goal::Resume => Self::Ours(Execution::for_existing(documents, patience)),
+            Goal::RollBack => Self::Ours(Execution::for_rollback(documents, Reason::Asked)),
             Goal::SeedResume => Self::Seed(Seed::new(documents, false)),
             Goal::SeedRollBack => Self::Seed(Seed::new(documents, true)),
         }
@@ -43,10 +43,10 @@ impl Machine {
         }
     }
 
-    pub fn answered(&mut self, answers: &[Response]) -> Progress {
+    pub fn apply_answers(&mut self, answers: &[Response]) -> Progress {
         match self {
-            Self::Ours(execution) => execution.answered(answers),
-            Self::Seed(seed) => seed.answered(answers[0]),
+            Self::Ours(execution) => execution.apply_answers(answers),
+            Self::Seed(seed) => seed.apply_answers(answers[0]),
         }
     }
 

@@ -116,7 +116,7 @@ fn finish(system: &System, left: &mut Left, t: usize) -> bool {
     // Each refusal makes the executor start over; there are few refusals.
     for _ in 0..64 {
         let answers: Vec<Response> = ask(system, left, t, &machine);
-        if let Progress::Ended(state) = machine.answered(&answers) {
+        if let Progress::Ended(state) = machine.apply_answers(&answers) {
             return left.0[t] == Some(state);
         }
     }

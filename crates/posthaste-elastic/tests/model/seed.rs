@@ -42,7 +42,7 @@ impl Seed {
 
     /// "If the request fails, it should be retried several times"; "noop" on an account means that
     /// the step was executed before.
-    pub fn answered(&mut self, answer: Response) -> Progress {
+    pub fn apply_answers(&mut self, answer: Response) -> Progress {
         let next = match (self.at, answer) {
             (SeedStep::Read, Response::State(Some(state))) => match state {
                 State::Created if self.gives_up => SeedStep::Advance(state, Event::Abandoned),

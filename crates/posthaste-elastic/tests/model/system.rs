@@ -262,7 +262,7 @@ impl System {
         let Some(machine) = &mut executor.machine else {
             return;
         };
-        match machine.answered(&answers) {
+        match machine.apply_answers(&answers) {
             Progress::Next => {}
             Progress::Again if executor.attempts > 1 => executor.attempts -= 1,
             Progress::Ended(state) => {

@@ -18,10 +18,10 @@ use super::{coordinator, opened};
 /// Runs a transfer up to this step, and abandons it there.
 async fn left_behind(coordinator: &Coordinator, name: &str, from: &str, to: &str, last: Step) {
     let transfer = Transaction::transfer(name, from, to, 10).unwrap();
-    let mut execution = Execution::create(2, 1);
+    let mut execution = Execution::for_new(2, 1);
     while {
         let step = execution.step();
-        coordinator.step(&transfer, &mut execution).await;
+        coordinator.run_step(&transfer, &mut execution).await;
         step != last
     } {}
 }
@@ -229,7 +229,7 @@ async fn each_is_caught(coordinator: &Coordinator, prefix: &str) {
     left_behind(coordinator, "open", "a", "c", Step::Hold).await;
     left_behind(coordinator, "decided", "c", "b", Step::Commit).await;
     let given_up = Transaction::transfer("given-up", "b", "a", 1).unwrap();
-    coordinator.create(&given_up).await.unwrap();
+    coordinator.create_transaction(&given_up).await.unwrap();
     coordinator.roll_back("given-up").await.unwrap();
     let audit = coordinator.audit().await.unwrap();
     assert!(audit.agrees(), "{audit:?}");

@@ -99,9 +99,9 @@ async fn transactions_wait_for_a_full_document() {
     opened(&coordinator, &[("hot", 1_000), ("b", 0)]).await;
     for at in 0..MAX_HOLDS {
         let transfer = Transaction::transfer(&format!("t{at}"), "hot", "b", 1).unwrap();
-        let mut execution = Execution::create(2, 0);
+        let mut execution = Execution::for_new(2, 0);
         while execution.step() != Step::Commit {
-            coordinator.step(&transfer, &mut execution).await;
+            coordinator.run_step(&transfer, &mut execution).await;
         }
     }
     let next = tokio::spawn({

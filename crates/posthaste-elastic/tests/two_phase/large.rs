@@ -31,10 +31,10 @@ async fn large_reads_are_split() {
         let done = large(&format!("done-{name}"), name);
         coordinator.run(&done).await.unwrap();
         let open = large(&format!("open-{name}"), name);
-        let mut execution = Execution::create(1, 1);
+        let mut execution = Execution::for_new(1, 1);
         while {
             let step = execution.step();
-            coordinator.step(&open, &mut execution).await;
+            coordinator.run_step(&open, &mut execution).await;
             step != Step::Hold
         } {}
     }
@@ -45,7 +45,7 @@ async fn large_reads_are_split() {
     assert_eq!(coordinator.list(&[], 5).await.unwrap().len(), 5);
     let finished = coordinator.list(&[State::Finished], 50).await.unwrap();
     assert!(finished.iter().all(|one| one.record.is_ok()) && finished.len() == MANY);
-    let stuck = coordinator.stuck(Duration::ZERO).await.unwrap();
+    let stuck = coordinator.list_stuck(Duration::ZERO).await.unwrap();
     assert!(stuck.iter().all(|one| one.record.is_ok()) && stuck.len() == MANY);
     let documents: Vec<&str> = names.iter().map(String::as_str).collect();
     let views = coordinator.views(&documents).await.unwrap();
@@ -63,7 +63,7 @@ async fn large_reads_are_split() {
     for failed in [
         hopeless.audit().await.is_err(),
         hopeless.list(&[State::Finished], 5).await.is_err(),
-        hopeless.stuck(Duration::ZERO).await.is_err(),
+        hopeless.list_stuck(Duration::ZERO).await.is_err(),
     ] {
         assert!(failed);
     }
@@ -105,6 +105,6 @@ async fn lists_span_pages_even_with_missing_times() {
     let listed = coordinator.list(&[], 1_000).await.unwrap();
     let names: BTreeSet<&str> = listed.iter().map(|one| one.id.as_str()).collect();
     assert_eq!((listed.len(), names.len()), (390, 390));
-    let stuck = coordinator.stuck(Duration::ZERO).await.unwrap();
+    let stuck = coordinator.list_stuck(Duration::ZERO).await.unwrap();
     assert_eq!(stuck.len(), 260);
 }

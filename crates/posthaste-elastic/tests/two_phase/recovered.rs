@@ -15,10 +15,10 @@ const AT_ONCE: Duration = Duration::ZERO;
 
 /// Runs a transfer up to this step, and abandons it there.
 async fn left_behind(coordinator: &Coordinator, transfer: &Transaction, last: Step) {
-    let mut execution = Execution::create(2, 1);
+    let mut execution = Execution::for_new(2, 1);
     loop {
         let step = execution.step();
-        coordinator.step(transfer, &mut execution).await;
+        coordinator.run_step(transfer, &mut execution).await;
         if step == last {
             return;
         }
@@ -36,7 +36,7 @@ async fn concurrent_recoveries_complete_all_abandoned_transactions() {
     for at in 0..count {
         let transfer = Transaction::transfer(&format!("t{at}"), "a", "b", 1).unwrap();
         match at % 5 {
-            4 => coordinator.create(&transfer).await.unwrap(),
+            4 => coordinator.create_transaction(&transfer).await.unwrap(),
             at => left_behind(&coordinator, &transfer, last[at]).await,
         }
     }
@@ -67,7 +67,7 @@ async fn concurrent_recoveries_complete_all_abandoned_transactions() {
     }
     assert_eq!(state(&coordinator, "lost").await, Some(State::Committed));
     client.refresh("recovered-transactions").await.unwrap();
-    let stuck = coordinator.stuck(Duration::ZERO).await.unwrap();
+    let stuck = coordinator.list_stuck(Duration::ZERO).await.unwrap();
     let names: Vec<_> = stuck.iter().map(|stuck| stuck.id.as_str()).collect();
     assert_eq!(names, ["lost"]);
     let record = stuck[0].record.as_ref().unwrap();
@@ -96,10 +96,10 @@ async fn recovery_and_lists_refresh_indexes_without_auto_refresh() {
     let (_fake, coordinator) = fake(13, Marks::Compared).await;
     opened(&coordinator, &[("a", 10), ("b", 0)]).await;
     let transfer = Transaction::transfer("t", "a", "b", 1).unwrap();
-    coordinator.create(&transfer).await.unwrap();
+    coordinator.create_transaction(&transfer).await.unwrap();
     let listed = coordinator.list(&[], 10).await.unwrap();
     assert_eq!(listed.len(), 1, "{listed:?}");
-    assert_eq!(coordinator.stuck(AT_ONCE).await.unwrap().len(), 1);
+    assert_eq!(coordinator.list_stuck(AT_ONCE).await.unwrap().len(), 1);
     let recovered = coordinator.recover(AT_ONCE).await.unwrap();
     assert_eq!(recovered.finished, 1, "{recovered:?}");
     // Ended transactions are not found again.
@@ -136,7 +136,7 @@ async fn a_page_of_unreadable_transactions_is_reported_and_blocks_nobody() {
     }
     fake.pass(Duration::from_secs(5));
     let good = Transaction::transfer("good", "a", "b", 1).unwrap();
-    coordinator.create(&good).await.unwrap();
+    coordinator.create_transaction(&good).await.unwrap();
     fake.away([("documents", "far")]);
     fake.pass(2 * MINUTE);
     refreshed(&coordinator).await;
@@ -158,12 +158,12 @@ async fn a_page_of_unreadable_transactions_is_reported_and_blocks_nobody() {
     assert_eq!((next.finished, next.open.len()), (0, 0), "they are put off");
 
     // Attempts do not count as changes of state.
-    assert_eq!(coordinator.stuck(HOUR).await.unwrap().len(), 0);
+    assert_eq!(coordinator.list_stuck(HOUR).await.unwrap().len(), 0);
     fake.pass(HOUR - MINUTE);
     let recovered = coordinator.recover(MINUTE).await.unwrap();
     assert_eq!(recovered.open.len(), LOST);
     refreshed(&coordinator).await;
-    let stuck = coordinator.stuck(HOUR).await.unwrap();
+    let stuck = coordinator.list_stuck(HOUR).await.unwrap();
     assert_eq!(stuck.len(), LOST);
     for one in stuck {
         assert_eq!(one.blockers, [Blocker::Unreadable("far".into())]);
@@ -184,7 +184,7 @@ async fn blockers_are_rules_refusals_or_unreadable_documents() {
     let far = Transaction::transfer("far", "far", "b", 1).unwrap();
     let poor = Transaction::transfer("poor", "poor", "b", 2).unwrap();
     for transfer in [&far, &poor] {
-        coordinator.create(transfer).await.unwrap();
+        coordinator.create_transaction(transfer).await.unwrap();
     }
     // Another program writes a transaction that takes from a document twice.
     let twice = Record {
@@ -196,7 +196,7 @@ async fn blockers_are_rules_refusals_or_unreadable_documents() {
     fake.away([("documents", "far")]);
     fake.pass(Duration::from_secs(120));
     refreshed(&coordinator).await;
-    let stuck = coordinator.stuck(Duration::from_secs(60)).await.unwrap();
+    let stuck = coordinator.list_stuck(Duration::from_secs(60)).await.unwrap();
     let named = |id: &str| {
         let one = stuck.iter().find(|one| one.id == id).unwrap();
         (one.blockers.clone(), one.blockers[0].to_string())

@@ -16,7 +16,7 @@ async fn impossible_transactions_are_refused_before_any_write() {
     let nobody = Transaction::transfer("t", "a", "nobody", 1).unwrap();
     for result in [
         coordinator.run(&nobody).await,
-        coordinator.create(&nobody).await,
+        coordinator.create_transaction(&nobody).await,
     ] {
         let result = result.unwrap_err();
         assert!(!result.may_have_moved_by_this_call());
@@ -25,10 +25,10 @@ async fn impossible_transactions_are_refused_before_any_write() {
     assert_eq!(state(&coordinator, "t").await, None);
     let first = Transaction::transfer("t", "a", "b", 1).unwrap();
     let other = Transaction::transfer("t", "a", "b", 2).unwrap();
-    coordinator.create(&first).await.unwrap();
-    coordinator.create(&first).await.unwrap();
+    coordinator.create_transaction(&first).await.unwrap();
+    coordinator.create_transaction(&first).await.unwrap();
     for result in [
-        coordinator.create(&other).await,
+        coordinator.create_transaction(&other).await,
         coordinator.run(&other).await,
     ] {
         assert!(matches!(result, Err(Failure::Different(_))), "{result:?}");
@@ -155,7 +155,7 @@ async fn an_auto_created_index_rejects_transactions() {
     assert_eq!((&a["balance"], &a["holds"]), (&json!(9), &json!([])));
     for result in [
         coordinator.run(&transfer("u")).await,
-        coordinator.create(&transfer("u")).await,
+        coordinator.create_transaction(&transfer("u")).await,
         coordinator.open("c", 1).await.map(drop),
     ] {
         assert!(
@@ -166,7 +166,7 @@ async fn an_auto_created_index_rejects_transactions() {
     client.delete_index("transactions").await.unwrap();
     coordinator.prepare(0).await.unwrap();
     client.delete_index("transactions").await.unwrap();
-    let result = coordinator.create(&transfer("v")).await;
+    let result = coordinator.create_transaction(&transfer("v")).await;
     assert!(matches!(result, Err(Failure::Open(_))), "{result:?}");
     client.delete_index("transactions").await.unwrap();
     coordinator.prepare(0).await.unwrap();

@@ -75,7 +75,7 @@ async fn aborting_an_unknown_transaction_does_not_report_that_nothing_moved() {
         let (fake, coordinator) = fake(seed, Marks::Compared).await;
         opened(&coordinator, &[("a", 10), ("b", 0)]).await;
         fake.plan([None, Some(Fault::Late)]);
-        let result = coordinator.create(&transfer()).await;
+        let result = coordinator.create_transaction(&transfer()).await;
         assert!(matches!(result, Err(Failure::Ambiguous(_))), "{result:?}");
         // With some seeds the creation arrives before the check.
         if let Err(result) = coordinator.roll_back("t").await {
@@ -92,9 +92,9 @@ async fn aborting_an_uncreated_transaction_also_refuses_late_requests() {
     let (fake, coordinator) = fake(1, Marks::Compared).await;
     opened(&coordinator, &[("a", 10), ("b", 0)]).await;
     fake.plan([None, Some(Fault::Late)]);
-    let result = coordinator.create(&transfer()).await;
+    let result = coordinator.create_transaction(&transfer()).await;
     assert!(matches!(result, Err(Failure::Ambiguous(_))), "{result:?}");
-    coordinator.create(&transfer()).await.unwrap();
+    coordinator.create_transaction(&transfer()).await.unwrap();
     coordinator.roll_back("t").await.unwrap();
     fake.settle();
     let result = coordinator.run(&transfer()).await.unwrap_err();
@@ -108,9 +108,9 @@ async fn aborting_an_uncreated_transaction_also_refuses_late_requests() {
 async fn an_unreachable_server_never_reports_that_a_committed_transaction_failed() {
     let (fake, coordinator) = fake(1, Marks::Compared).await;
     opened(&coordinator, &[("a", 10), ("b", 0)]).await;
-    let (transfer, mut execution) = (transfer(), Execution::create(2, 1));
+    let (transfer, mut execution) = (transfer(), Execution::for_new(2, 1));
     while execution.step() != Step::Settle {
-        coordinator.step(&transfer, &mut execution).await;
+        coordinator.run_step(&transfer, &mut execution).await;
     }
     assert_eq!(state(&coordinator, "t").await, Some(State::Committed));
     for gives_up in [true, false] {

@@ -69,9 +69,9 @@ pub(super) fn some_plans(random: &mut fastrand::Rng, transactions: &[Transaction
     let plan = |transaction: usize, kind: u8, steps: usize| {
         let documents = transactions[transaction].effects().len();
         let execution = match kind {
-            0 => Execution::create(documents, 1),
-            1..=2 => Execution::resume(documents, 1),
-            _ => Execution::roll_back(documents, Reason::Asked),
+            0 => Execution::for_new(documents, 1),
+            1..=2 => Execution::for_existing(documents, 1),
+            _ => Execution::for_rollback(documents, Reason::Asked),
         };
         Plan {
             transaction,
@@ -101,7 +101,7 @@ pub(super) async fn execute(
 ) -> Option<State> {
     for _ in 0..plan.steps {
         let step = plan.execution.step();
-        let (progress, error) = coordinator.step(transaction, &mut plan.execution).await;
+        let (progress, error) = coordinator.run_step(transaction, &mut plan.execution).await;
         if is_replay() {
             println!("{} {step:?}: {progress:?} {error:?}", transaction.id());
         }
@@ -215,7 +215,7 @@ async fn recover(fake: &FakeElastic, coordinator: &Coordinator, by_two: bool) {
             println!("{one:?} {other:?}");
         }
         client.refresh("transactions").await.unwrap();
-        let stuck = coordinator.stuck(Duration::ZERO).await.unwrap();
+        let stuck = coordinator.list_stuck(Duration::ZERO).await.unwrap();
         if stuck.is_empty() {
             return;
         }

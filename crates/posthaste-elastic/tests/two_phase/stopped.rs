@@ -31,9 +31,9 @@ const OPERATIONS: [Operation; 5] = [
 
 fn execution(operation: Operation) -> Execution {
     match operation {
-        Operation::Create | Operation::Insufficient => Execution::create(2, 1),
-        Operation::Resume => Execution::resume(2, 1),
-        Operation::GiveUpCreated | Operation::GiveUpHeld => Execution::roll_back(2, Reason::Asked),
+        Operation::Create | Operation::Insufficient => Execution::for_new(2, 1),
+        Operation::Resume => Execution::for_existing(2, 1),
+        Operation::GiveUpCreated | Operation::GiveUpHeld => Execution::for_rollback(2, Reason::Asked),
     }
 }
 
@@ -47,7 +47,7 @@ async fn steps(
     let mut progress = Progress::Next;
     while made.len() < most && progress == Progress::Next {
         made.push(execution.step());
-        progress = coordinator.step(transaction, &mut execution).await.0;
+        progress = coordinator.run_step(transaction, &mut execution).await.0;
     }
     (made, progress)
 }
@@ -71,10 +71,10 @@ async fn stopped(
     match operation {
         Operation::Create | Operation::Insufficient => {}
         Operation::Resume | Operation::GiveUpCreated => {
-            coordinator.create(&transaction).await.unwrap()
+            coordinator.create_transaction(&transaction).await.unwrap()
         }
         Operation::GiveUpHeld => {
-            let (made, _) = steps(coordinator, &transaction, Execution::create(2, 1), 3).await;
+            let (made, _) = steps(coordinator, &transaction, Execution::for_new(2, 1), 3).await;
             assert_eq!(made.last(), Some(&Step::Hold));
         }
     }
@@ -145,15 +145,15 @@ async fn resumed_transactions_may_stop_again() {
             opened(&coordinator, &[(&from, 10), (&to, 0)]).await;
             let transaction = Transaction::transfer(&name, &from, &to, 7).unwrap();
             if matches!(operation, Operation::GiveUpHeld) {
-                steps(&coordinator, &transaction, Execution::create(2, 1), 3).await;
+                steps(&coordinator, &transaction, Execution::for_new(2, 1), 3).await;
             }
             let mut first = execution(operation);
             while {
                 let step = first.step();
-                coordinator.step(&transaction, &mut first).await;
+                coordinator.run_step(&transaction, &mut first).await;
                 step != decision
             } {}
-            let second = Execution::resume(2, 1);
+            let second = Execution::for_existing(2, 1);
             let (made, progress) = steps(&coordinator, &transaction, second, after).await;
             assert!(made.len() < 2 || made[1] == Step::Confirm, "{made:?}");
             assert_eq!(

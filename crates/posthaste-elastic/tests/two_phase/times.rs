@@ -17,7 +17,7 @@ const NEAR: f64 = 20.0;
 /// Returns the seconds until a transaction is due, by the server's clock.
 async fn due_in(coordinator: &Coordinator, id: &str, step: u32) -> Option<f64> {
     let now = Transaction::new(&format!("now-{step}"), vec![Effect::add("a", 1)]).unwrap();
-    coordinator.create(&now).await.unwrap();
+    coordinator.create_transaction(&now).await.unwrap();
     let now = coordinator.get(now.id().as_str()).await.unwrap().unwrap();
     let now: Timestamp = now.creation_time.unwrap().parse().unwrap();
     let due = coordinator
@@ -33,9 +33,9 @@ async fn due_in(coordinator: &Coordinator, id: &str, step: u32) -> Option<f64> {
 async fn attempts_postpone_the_next(coordinator: &Coordinator, transactions: &str) {
     opened(coordinator, &[("a", 0)]).await;
     let transaction = Transaction::new("t", vec![Effect::add("a", 1)]).unwrap();
-    coordinator.create(&transaction).await.unwrap();
+    coordinator.create_transaction(&transaction).await.unwrap();
     let ask = async |request| {
-        let (answers, error) = coordinator.ask(&transaction, &[request], None).await;
+        let (answers, error) = coordinator.send_requests(&transaction, &[request], None).await;
         assert_eq!(answers, [Response::Acknowledged], "{error:?}");
     };
     let near = |due: Option<f64>, expected: f64| {

@@ -175,10 +175,10 @@ async fn transactions_are_visible_from_their_commit() {
     let mut to = Effect::add("b", 4);
     to.set.insert("from".to_owned(), "a".into());
     let transfer = Transaction::new("t", vec![Effect::add("a", -4), to]).unwrap();
-    let mut execution = Execution::create(2, 0);
+    let mut execution = Execution::for_new(2, 0);
     loop {
         let step = execution.step();
-        coordinator.step(&transfer, &mut execution).await;
+        coordinator.run_step(&transfer, &mut execution).await;
         let seen = coordinator.views(&["a", "b"]).await.unwrap();
         let seen: Vec<_> = seen.into_iter().flatten().collect();
         let result = (

@@ -21,7 +21,7 @@ async fn created(coordinator: &Coordinator) {
     for at in 0..MANY {
         let id = format!("t{at}");
         let transfer = Transaction::transfer(&id, "a", "b", 1).unwrap();
-        coordinator.create(&transfer).await.unwrap();
+        coordinator.create_transaction(&transfer).await.unwrap();
         let record = client.get("transactions", &id).await.unwrap().unwrap();
         let mut record: Value = record.read().unwrap();
         for time in ["creation_time", "modification_time", "next_attempt_at"] {
@@ -36,7 +36,7 @@ async fn created(coordinator: &Coordinator) {
 async fn walks(fake: &FakeElastic, coordinator: &Coordinator) {
     created(coordinator).await;
     let listed = coordinator.list(&[], 120).await.unwrap();
-    let stuck = coordinator.stuck(Duration::ZERO).await.unwrap();
+    let stuck = coordinator.list_stuck(Duration::ZERO).await.unwrap();
     let listed: BTreeSet<_> = listed.into_iter().map(|one| one.id).collect();
     let stuck: BTreeSet<_> = stuck.into_iter().map(|one| one.id).collect();
     assert_eq!((listed.len(), stuck.len()), (120, MANY));

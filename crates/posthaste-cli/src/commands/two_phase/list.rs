@@ -47,7 +47,7 @@ pub(super) async fn run(
     terminal: &Terminal,
 ) -> anyhow::Result<()> {
     if let Some(time) = arguments.stuck_for {
-        let stuck = coordinator.stuck(time).await?;
+        let stuck = coordinator.list_stuck(time).await?;
         let lines: Vec<StuckRow> = stuck.into_iter().map(StuckRow).collect();
         return terminal.print_results(&lines, "no transaction matches");
     }

@@ -141,7 +141,7 @@ pub(super) async fn run(
             let recovered = coordinator.recover_while(grace, is_long_running).await?;
             let is_time = named.is_none_or(|named| named.elapsed() >= LOG_STUCK_EVERY);
             let stuck = match is_time && is_long_running() {
-                true => coordinator.stuck(STUCK_AFTER).await,
+                true => coordinator.list_stuck(STUCK_AFTER).await,
                 false => Ok(Vec::new()),
             };
             anyhow::Ok((is_time, PassResult::new(recovered, stuck)))
