@@ -59,7 +59,7 @@ impl Postgres {
     }
 
     /// Adds a searched field. Once a field is added, fields that are not added are not indexed.
-    pub fn field(mut self, field: impl Into<String>, weight: Weight) -> Self {
+    pub fn search_field(mut self, field: impl Into<String>, weight: Weight) -> Self {
         self.weights
             .insert(field.into(), json!(format!("{weight:?}")));
         self

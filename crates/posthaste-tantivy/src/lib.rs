@@ -56,8 +56,8 @@ impl IndexKind for Folders {
         let fields: BTreeMap<String, f32> = settings.take("fields")?.unwrap_or_default();
         let index = fields
             .into_iter()
-            .fold(Tantivy::at(folder), |index, (field, boost)| {
-                index.field(field, boost)
+            .fold(Tantivy::builder(folder), |index, (field, boost)| {
+                index.search_field(field, boost)
             });
         Ok(Box::new(move |access| {
             let index = index.clone();
@@ -80,7 +80,7 @@ pub struct TantivyBuilder {
 impl TantivyBuilder {
     /// Adds a searched field with its weight; 1.0 is usual. Once a field is added, fields that are
     /// not added are not indexed.
-    pub fn field(mut self, field: impl Into<String>, boost: f32) -> Self {
+    pub fn search_field(mut self, field: impl Into<String>, boost: f32) -> Self {
         self.fields.push((field.into(), boost));
         self
     }
@@ -88,33 +88,33 @@ impl TantivyBuilder {
     /// Opens the index for writing; creates it if it does not exist. Fails while another process
     /// has it open for writing, or if it was created with other fields.
     pub fn open(self) -> Result<Tantivy, Error> {
-        std::fs::create_dir_all(&self.path).map_err(|error| self.failed(&error))?;
-        self.with(true)
+        std::fs::create_dir_all(&self.path).map_err(|error| self.to_error(&error))?;
+        self.open_with(true)
     }
 
     /// Opens the index for reading, for searches and audits while another process may write it.
     /// Each read returns the latest commit. Writes are refused.
     pub fn open_to_read(self) -> Result<Tantivy, Error> {
         if !self.path.join("meta.json").exists() {
-            return Err(self.failed(&"there is no index in this folder yet"));
+            return Err(self.to_error(&"there is no index in this folder yet"));
         }
-        self.with(false)
+        self.open_with(false)
     }
 
-    fn failed(&self, error: &dyn std::fmt::Display) -> Error {
+    fn to_error(&self, error: &dyn std::fmt::Display) -> Error {
         Error::config(format!("tantivy: {}: {error}", self.path.display()))
     }
 
-    fn with(self, writes: bool) -> Result<Tantivy, Error> {
+    fn open_with(self, writes: bool) -> Result<Tantivy, Error> {
         let label = format!("tantivy: {}", self.path.display());
         let (index, fields) =
-            schema::open(&self.path, &self.fields).map_err(|error| self.failed(&error))?;
+            schema::open_index(&self.path, &self.fields).map_err(|error| self.to_error(&error))?;
         let reader = index.reader_builder().reload_policy(ReloadPolicy::Manual);
-        let reader: IndexReader = reader.try_into().map_err(|error| self.failed(&error))?;
+        let reader: IndexReader = reader.try_into().map_err(|error| self.to_error(&error))?;
         let orders = match writes {
             true => {
-                let orders = writer::start(&index, fields.clone(), reader.clone());
-                Some(orders.map_err(|error| self.failed(&error))?)
+                let orders = writer::start_writer(&index, fields.clone(), reader.clone());
+                Some(orders.map_err(|error| self.to_error(&error))?)
             }
             false => None,
         };
@@ -150,7 +150,7 @@ struct Inner {
 impl Tantivy {
     /// Returns a builder for the index in this folder. By default it indexes all texts of a
     /// document, with English stemming.
-    pub fn at(path: impl AsRef<Path>) -> TantivyBuilder {
+    pub fn builder(path: impl AsRef<Path>) -> TantivyBuilder {
         TantivyBuilder {
             path: path.as_ref().to_owned(),
             fields: Vec::new(),
@@ -161,10 +161,10 @@ impl Tantivy {
     /// `"phrases"`, `OR`, `-without`, `field:word`. Invalid parts of a query are ignored.
     pub async fn search(&self, query: &str, most: usize) -> Result<Vec<String>, IndexError> {
         let query = query.to_owned();
-        self.ask(move |inner| inner.search(&query, most)).await
+        self.run_blocking(move |inner| inner.search(&query, most)).await
     }
 
-    async fn ask<T: Send + 'static>(
+    async fn run_blocking<T: Send + 'static>(
         &self,
         question: impl FnOnce(&Inner) -> tantivy::Result<T> + Send + 'static,
     ) -> Result<T, IndexError> {
@@ -181,7 +181,7 @@ impl Tantivy {
         answer.map_err(|error| IndexError(error.to_string()))
     }
 
-    async fn order<T>(
+    async fn send_order<T>(
         &self,
         order: impl FnOnce(oneshot::Sender<Result<T, IndexError>>) -> Order,
     ) -> Result<T, IndexError> {
@@ -196,13 +196,13 @@ impl Tantivy {
 
 impl Inner {
     fn search(&self, query: &str, most: usize) -> tantivy::Result<Vec<String>> {
-        let mut parser = QueryParser::for_index(&self.index, self.fields.searched());
+        let mut parser = QueryParser::for_index(&self.index, self.fields.searched_fields());
         parser.set_conjunction_by_default();
         for (field, boost) in self.fields.boosts() {
             parser.set_field_boost(field, boost);
         }
         let (query, _) = parser.parse_query_lenient(query);
-        let deleted = ExistsQuery::new(schema::DELETED_AT.into(), false);
+        let deleted = ExistsQuery::new(schema::DELETED_AT_FIELD.into(), false);
         // Excludes the marks of deletions. Matches all other documents, so that a query of
         // exclusions only has results.
         let clauses: Vec<(Occur, Box<dyn Query>)> = vec![
@@ -232,7 +232,7 @@ impl Index for Tantivy {
         &'a self,
         writes: &'a [Write],
     ) -> BoxFuture<'a, Result<Vec<WriteOutcome>, IndexError>> {
-        Box::pin(self.order(|answer| Order::Write(writes.to_vec(), answer)))
+        Box::pin(self.send_order(|answer| Order::Write(writes.to_vec(), answer)))
     }
 
     fn read<'a>(
@@ -242,7 +242,7 @@ impl Index for Tantivy {
     ) -> BoxFuture<'a, Result<Vec<Option<IndexedVersion>>, IndexError>> {
         let ids = ids.to_vec();
         Box::pin(
-            self.ask(move |inner| lookup::by_ids(&inner.reader.searcher(), &inner.fields, &ids)),
+            self.run_blocking(move |inner| lookup::entries_by_ids(&inner.reader.searcher(), &inner.fields, &ids)),
         )
     }
 
@@ -252,8 +252,8 @@ impl Index for Tantivy {
         most: usize,
     ) -> BoxFuture<'a, Result<Vec<(String, IndexedVersion)>, IndexError>> {
         let after = after.map(str::to_owned);
-        Box::pin(self.ask(move |inner| {
-            lookup::walk(
+        Box::pin(self.run_blocking(move |inner| {
+            lookup::entries_after(
                 &inner.reader.searcher(),
                 &inner.fields,
                 after.as_deref(),
@@ -263,7 +263,7 @@ impl Index for Tantivy {
     }
 
     fn is_empty(&self) -> BoxFuture<'_, Result<bool, IndexError>> {
-        Box::pin(self.ask(|inner| Ok(inner.reader.searcher().num_docs() == 0)))
+        Box::pin(self.run_blocking(|inner| Ok(inner.reader.searcher().num_docs() == 0)))
     }
 
     fn awaits_fill(&self) -> BoxFuture<'_, Result<bool, IndexError>> {
@@ -276,16 +276,16 @@ impl Index for Tantivy {
     ) -> BoxFuture<'a, Result<Vec<bool>, IndexError>> {
         let ids: Vec<String> = documents.iter().map(|(id, _)| id.clone()).collect();
         let asked =
-            self.ask(move |inner| lookup::hashes(&inner.reader.searcher(), &inner.fields, &ids));
+            self.run_blocking(move |inner| lookup::hashes_by_ids(&inner.reader.searcher(), &inner.fields, &ids));
         Box::pin(async move {
             let hashes = asked.await?.into_iter().zip(documents);
-            let held = hashes.map(|(held, (_, text))| held == Some(schema::hash(text)));
+            let held = hashes.map(|(held, (_, text))| held == Some(schema::hash_document(text)));
             Ok(held.collect())
         })
     }
 
     fn prune_deletions(&self, older_than: Duration) -> BoxFuture<'_, Result<u64, IndexError>> {
-        Box::pin(self.order(move |answer| Order::Forget(older_than, answer)))
+        Box::pin(self.send_order(move |answer| Order::Forget(older_than, answer)))
     }
 
     fn search<'a>(

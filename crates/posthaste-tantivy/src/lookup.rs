@@ -6,39 +6,39 @@ use tantivy::postings::TermInfo;
 use tantivy::schema::{IndexRecordOption, Term};
 use tantivy::{DocId, DocSet, Searcher, TERMINATED};
 
-use super::schema::{DELETED_AT, Fields, HASH, PASS, TOKEN, VERSION};
+use super::schema::{DELETED_AT_FIELD, Fields, HASH_FIELD, PASS_FIELD, TOKEN_FIELD, VERSION_FIELD};
 use posthaste_sync::{IndexedVersion, Mark};
 
 /// Returns the entries of these ids, in the same order.
-pub(super) fn by_ids(
+pub(super) fn entries_by_ids(
     searcher: &Searcher,
     fields: &Fields,
     ids: &[impl AsRef<str>],
 ) -> tantivy::Result<Vec<Option<IndexedVersion>>> {
-    each(searcher, fields, ids, |segment, id| segment.seen(id))
+    find_by_ids(searcher, fields, ids, |segment, id| segment.live_entry(id))
 }
 
 /// Returns the hashes of the documents of these ids, in the same order.
-pub(super) fn hashes(
+pub(super) fn hashes_by_ids(
     searcher: &Searcher,
     fields: &Fields,
     ids: &[impl AsRef<str>],
 ) -> tantivy::Result<Vec<Option<u64>>> {
-    each(searcher, fields, ids, |segment, id| {
-        let (hash, document) = (segment.hash.as_ref(), segment.alive(id)?);
+    find_by_ids(searcher, fields, ids, |segment, id| {
+        let (hash, document) = (segment.hash.as_ref(), segment.live_document(id)?);
         Ok(hash.zip(document).and_then(|(hash, at)| hash.first(at)))
     })
 }
 
-fn each<T: Clone>(
+fn find_by_ids<T: Clone>(
     searcher: &Searcher,
     fields: &Fields,
     ids: &[impl AsRef<str>],
-    ask: impl Fn(&Segment<'_>, &TermInfo) -> tantivy::Result<Option<T>>,
+    ask: impl Fn(&SegmentColumns<'_>, &TermInfo) -> tantivy::Result<Option<T>>,
 ) -> tantivy::Result<Vec<Option<T>>> {
     let mut found = vec![None; ids.len()];
     for reader in searcher.segment_readers() {
-        let segment = Segment::new(reader, fields)?;
+        let segment = SegmentColumns::new(reader, fields)?;
         let missing = found.iter_mut().zip(ids);
         for (found, id) in missing.filter(|(found, _)| found.is_none()) {
             let term = Term::from_field_text(fields.id, id.as_ref());
@@ -52,7 +52,7 @@ fn each<T: Clone>(
 
 /// Returns the next ids in order. Each segment has its ids in order, so at most one page of each
 /// segment is in memory.
-pub(super) fn walk(
+pub(super) fn entries_after(
     searcher: &Searcher,
     fields: &Fields,
     after: Option<&str>,
@@ -60,7 +60,7 @@ pub(super) fn walk(
 ) -> tantivy::Result<Vec<(String, IndexedVersion)>> {
     let mut page = Vec::new();
     for reader in searcher.segment_readers() {
-        let segment = Segment::new(reader, fields)?;
+        let segment = SegmentColumns::new(reader, fields)?;
         let all = segment.ids.terms().range();
         let mut ids = match after {
             Some(after) => all.gt(after.as_bytes()).into_stream()?,
@@ -68,7 +68,7 @@ pub(super) fn walk(
         };
         let mut of_this = 0;
         while of_this < most && ids.advance() {
-            if let Some(seen) = segment.seen(ids.value())? {
+            if let Some(seen) = segment.live_entry(ids.value())? {
                 page.push((String::from_utf8_lossy(ids.key()).into_owned(), seen));
                 of_this += 1;
             }
@@ -80,7 +80,7 @@ pub(super) fn walk(
 }
 
 /// A segment with the columns that are read.
-struct Segment<'a> {
+struct SegmentColumns<'a> {
     reader: &'a SegmentReader,
     ids: std::sync::Arc<InvertedIndexReader>,
     version: Column<i64>,
@@ -92,29 +92,29 @@ struct Segment<'a> {
     deleted_at: Option<Column<i64>>,
 }
 
-impl<'a> Segment<'a> {
+impl<'a> SegmentColumns<'a> {
     fn new(reader: &'a SegmentReader, fields: &Fields) -> tantivy::Result<Self> {
         let columns = reader.fast_fields();
         Ok(Self {
             reader,
             ids: reader.inverted_index(fields.id)?,
-            version: columns.i64(VERSION)?,
-            pass: columns.u64(PASS)?,
-            token: columns.i64(TOKEN)?,
-            hash: columns.column_opt(HASH)?,
-            deleted_at: columns.column_opt(DELETED_AT)?,
+            version: columns.i64(VERSION_FIELD)?,
+            pass: columns.u64(PASS_FIELD)?,
+            token: columns.i64(TOKEN_FIELD)?,
+            hash: columns.column_opt(HASH_FIELD)?,
+            deleted_at: columns.column_opt(DELETED_AT_FIELD)?,
         })
     }
 
     /// Returns the live entry of an id.
-    fn seen(&self, id: &TermInfo) -> tantivy::Result<Option<IndexedVersion>> {
-        let Some(document) = self.alive(id)? else {
+    fn live_entry(&self, id: &TermInfo) -> tantivy::Result<Option<IndexedVersion>> {
+        let Some(document) = self.live_document(id)? else {
             return Ok(None);
         };
         let pass = self.pass.first(document).unwrap_or_default();
         let mark = Mark {
             version: self.version.first(document).unwrap_or_default(),
-            pass: u16::try_from(pass).unwrap_or(Mark::LAST),
+            pass: u16::try_from(pass).unwrap_or(Mark::DELETION_PASS),
         };
         let deleted_at = self.deleted_at.as_ref();
         Ok(Some(IndexedVersion {
@@ -126,7 +126,7 @@ impl<'a> Segment<'a> {
         }))
     }
 
-    fn alive(&self, id: &TermInfo) -> tantivy::Result<Option<DocId>> {
+    fn live_document(&self, id: &TermInfo) -> tantivy::Result<Option<DocId>> {
         let mut documents = self
             .ids
             .read_postings_from_terminfo(id, IndexRecordOption::Basic)?;

@@ -18,9 +18,9 @@ use super::schema::{Fields, is_id};
 use posthaste_sync::{IndexError, Mark, Write, WriteOutcome};
 
 /// Memory in bytes that the writer fills before it creates a segment.
-const MEMORY: usize = 64 << 20;
+const WRITER_MEMORY: usize = 64 << 20;
 /// The most orders that share a commit, which waits for the disk.
-const TOGETHER: usize = 100;
+const MAX_ORDERS_PER_COMMIT: usize = 100;
 
 type ReplySender<T> = oneshot::Sender<Result<T, IndexError>>;
 
@@ -31,12 +31,12 @@ pub(super) enum Order {
 }
 
 /// An executed order, which is answered after the commit.
-enum Answered {
+enum ExecutedOrder {
     Written(Vec<WriteOutcome>, ReplySender<Vec<WriteOutcome>>),
     Forgotten(u64, ReplySender<u64>),
 }
 
-struct Owner {
+struct WriterThread {
     writer: IndexWriter,
     fields: Fields,
     reader: IndexReader,
@@ -45,17 +45,17 @@ struct Owner {
 }
 
 /// Starts the writer's thread, which ends when all senders are dropped.
-pub(super) fn start(
+pub(super) fn start_writer(
     index: &tantivy::Index,
     fields: Fields,
     reader: IndexReader,
 ) -> tantivy::Result<Sender<Order>> {
     // A single thread executes writes in the order of their arrival.
-    let writer = index.writer_with_num_threads(1, MEMORY)?;
+    let writer = index.writer_with_num_threads(1, WRITER_MEMORY)?;
     // The previous writer has released the lock by now, and may have committed since the index was
     // opened.
     reader.reload()?;
-    let owner = Owner {
+    let owner = WriterThread {
         writer,
         fields,
         reader,
@@ -67,12 +67,12 @@ pub(super) fn start(
     Ok(orders)
 }
 
-impl Owner {
+impl WriterThread {
     fn run(mut self, ordered: &Receiver<Order>) {
         while let Ok(first) = ordered.recv() {
-            let others = ordered.try_iter().take(TOGETHER - 1);
+            let others = ordered.try_iter().take(MAX_ORDERS_PER_COMMIT - 1);
             let orders: Vec<Order> = std::iter::once(first).chain(others).collect();
-            if !self.carry_out(orders) {
+            if !self.execute(orders) {
                 return;
             }
         }
@@ -80,18 +80,18 @@ impl Owner {
 
     /// Executes orders: either all of them are committed, or none. Returns false if the writer
     /// cannot continue.
-    fn carry_out(&mut self, orders: Vec<Order>) -> bool {
+    fn execute(&mut self, orders: Vec<Order>) -> bool {
         let mut answered = Vec::with_capacity(orders.len());
         let mut failed = None;
         for order in orders {
             let result = match order {
                 Order::Write(writes, answer) => {
                     let written = self.write(&writes);
-                    written.map(|written| Answered::Written(written, answer))
+                    written.map(|written| ExecutedOrder::Written(written, answer))
                 }
                 Order::Forget(older_than, answer) => {
                     let forgotten = self.prune_deletions(older_than);
-                    forgotten.map(|forgotten| Answered::Forgotten(forgotten, answer))
+                    forgotten.map(|forgotten| ExecutedOrder::Forgotten(forgotten, answer))
                 }
             };
             match result {
@@ -108,13 +108,13 @@ impl Owner {
         let result = committed.map_err(|error| IndexError(error.to_string()));
         answered
             .into_iter()
-            .for_each(|one| one.send(result.clone()));
+            .for_each(|one| one.send_answer(result.clone()));
         result.is_ok() || self.writer.rollback().is_ok() && self.reader.reload().is_ok()
     }
 
     fn write(&mut self, writes: &[Write]) -> tantivy::Result<Vec<WriteOutcome>> {
         let ids: Vec<&str> = writes.iter().map(|one| &*one.id).collect();
-        let committed = lookup::by_ids(&self.reader.searcher(), &self.fields, &ids)?;
+        let committed = lookup::entries_by_ids(&self.reader.searcher(), &self.fields, &ids)?;
         let now = Timestamp::now().as_millisecond();
         let mut answers = Vec::with_capacity(writes.len());
         for (write, committed) in writes.iter().zip(committed) {
@@ -129,7 +129,7 @@ impl Owner {
                 answers.push(WriteOutcome::Never { reason });
                 continue;
             }
-            match self.fields.document(write, now) {
+            match self.fields.to_document(write, now) {
                 Ok(document) => {
                     // Skipped for new ids, because each deletion is searched in all segments.
                     if before.is_some() {
@@ -159,8 +159,8 @@ impl Owner {
     }
 }
 
-impl Answered {
-    fn send(self, committed: Result<(), IndexError>) {
+impl ExecutedOrder {
+    fn send_answer(self, committed: Result<(), IndexError>) {
         // An answer that its caller no longer awaits is dropped.
         match self {
             Self::Written(written, answer) => drop(answer.send(committed.map(|()| written))),

@@ -166,7 +166,7 @@ impl IndexTarget {
                 }
                 let fields = fields.iter();
                 let postgres =
-                    fields.fold(postgres, |all, (field, weight)| all.field(field, *weight));
+                    fields.fold(postgres, |all, (field, weight)| all.search_field(field, *weight));
                 Ok(Arc::new(postgres))
             }
             #[cfg(feature = "elastic")]

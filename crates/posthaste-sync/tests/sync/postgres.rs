@@ -46,8 +46,8 @@ async fn field_weights_rank_search_results() {
     let db = database(PgVersion::any()).await;
     let index = Postgres::new(db.pool(1).unwrap(), "words")
         .language("simple")
-        .field("title", Weight::A)
-        .field("body", Weight::D);
+        .search_field("title", Weight::A)
+        .search_field("body", Weight::D);
     let mut writes = [
         write("1", 1, "hen"),
         write("2", 1, "fox"),

@@ -16,7 +16,7 @@ impl Subject for Files {
 
     async fn start() -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
-        let index = Tantivy::at(folder.path()).open().unwrap();
+        let index = Tantivy::builder(folder.path()).open().unwrap();
         posthaste_testkit::ran::note("index-tantivy");
         Some(Self {
             _folder: folder,
@@ -42,12 +42,12 @@ conforms!(Files);
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn acknowledged_writes_survive_reopening_the_folder() {
     let folder = tempfile::tempdir().unwrap();
-    let open = || Tantivy::at(folder.path()).open();
+    let open = || Tantivy::builder(folder.path()).open();
     let index = open().unwrap();
     index.write(&[write("1", 5, "word")]).await.unwrap();
     // A folder has one writer in one process.
     assert!(open().is_err_and(|error| error.to_string().contains("lock")));
-    let other_fields = || Tantivy::at(folder.path()).field("title", 1.0).open();
+    let other_fields = || Tantivy::builder(folder.path()).search_field("title", 1.0).open();
     drop(index);
     let soon = crate::support::SOON;
     let mut again = None;
@@ -68,9 +68,9 @@ async fn acknowledged_writes_survive_reopening_the_folder() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fields_are_searched_by_name_and_weight_excluding_deleted_rows() {
     let folder = tempfile::tempdir().unwrap();
-    let index = Tantivy::at(folder.path())
-        .field("title", 3.0)
-        .field("body", 1.0)
+    let index = Tantivy::builder(folder.path())
+        .search_field("title", 3.0)
+        .search_field("body", 1.0)
         .open()
         .unwrap();
     let document = |id: &str, text: &str| Write {

@@ -48,7 +48,7 @@ impl Place {
     /// Creates an empty index of this name for a sync.
     pub(crate) async fn index(&self, name: &str) -> Result<Arc<dyn Index>> {
         Ok(match self {
-            Self::Folder(folder) => Arc::new(Tantivy::at(folder.path().join(name)).open()?),
+            Self::Folder(folder) => Arc::new(Tantivy::builder(folder.path().join(name)).open()?),
             Self::Server(server) => {
                 let index = Elastic::new(client(server)?, name).definition(definition());
                 index.open().await?;
