@@ -56,13 +56,13 @@ pub(crate) struct RelayStatusRow<'a> {
     pub(crate) status: &'a RelayStatus,
 }
 
-pub(crate) async fn flush(
+pub(crate) async fn write_relay_status(
     attendant: &ConsumerContext,
     worker: i64,
     stats: &RelayStatusRow<'_>,
 ) -> Result<(), Error> {
     let status = stats.status;
-    let error = status.last_error.as_deref().map(storable);
+    let error = status.last_error.as_deref().map(storable_error);
     let rejections = serde_json::json!(status.rejections).to_string();
     let failures = serde_json::json!(status.failures).to_string();
     let what = "cannot write the status of a relay";
@@ -93,7 +93,7 @@ pub(crate) async fn flush(
 }
 
 /// Returns an error as text that the database can store, of limited length.
-fn storable(error: &str) -> String {
+fn storable_error(error: &str) -> String {
     error
         .chars()
         .filter(|letter| *letter != '\0')
@@ -116,11 +116,11 @@ pub async fn relays(client: &Client) -> Result<Vec<RelayReport>, Error> {
     let rows = client
         .query_typed(include_str!("store/relays.sql"), &[])
         .await;
-    let read = || rows?.iter().map(report).collect::<Result<_, _>>();
+    let read = || rows?.iter().map(report_from_row).collect::<Result<_, _>>();
     read().map_err(Error::postgres("cannot read the status of relays"))
 }
 
-fn report(row: &Row) -> Result<RelayReport, tokio_postgres::Error> {
+fn report_from_row(row: &Row) -> Result<RelayReport, tokio_postgres::Error> {
     let count = |at: usize| row.try_get::<_, i64>(at).map(i64::cast_unsigned);
     Ok(RelayReport {
         worker: row.try_get(0)?,
@@ -146,7 +146,7 @@ fn report(row: &Row) -> Result<RelayReport, tokio_postgres::Error> {
 
 /// Returns jobs of a queue that could be claimed, approximately in the order of claims, with their
 /// delivery ids. Reads whole slots.
-pub(crate) async fn waiting(
+pub(crate) async fn list_waiting_jobs(
     client: &Client,
     queue: &str,
     most: i64,
@@ -157,13 +157,13 @@ pub(crate) async fn waiting(
     let read = || {
         rows?
             .iter()
-            .map(|row| job(row, &queue))
+            .map(|row| job_from_row(row, &queue))
             .collect::<Result<_, _>>()
     };
     read().map_err(Error::postgres("cannot read waiting jobs"))
 }
 
-fn job(row: &Row, queue: &Arc<str>) -> Result<(Arc<Job>, Uuid), tokio_postgres::Error> {
+fn job_from_row(row: &Row, queue: &Arc<str>) -> Result<(Arc<Job>, Uuid), tokio_postgres::Error> {
     let text = |at: usize| {
         row.try_get::<_, Option<&str>>(at)
             .map(|text| text.map(Into::into))

@@ -116,7 +116,7 @@ async fn order(address: &str) -> Result<(), Failure> {
     // A mail that a worker would reject is not ordered.
     let mail = worker::mail(Uuid::nil(), address, subject, body);
     let smtp = Smtp::new("smtp://nowhere")?.from(sender());
-    if let Some(reason) = smtp.rejects(&mail) {
+    if let Some(reason) = smtp.rejection_reason(&mail) {
         return Err(format!("nothing is ordered: {reason}").into());
     }
     let [database] = read(["DATABASE_URL"])?;

@@ -178,7 +178,7 @@ impl Worker {
         };
         match answers {
             Ok(mut answers) => answers.pop().unwrap_or_else(late),
-            Err(_) => self.smtp.recall(mail.id).unwrap_or_else(late),
+            Err(_) => self.smtp.recall_answer(mail.id).unwrap_or_else(late),
         }
     }
 

@@ -21,24 +21,24 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::destination::answer::Answer;
-use crate::destination::pipeline::in_order;
+use crate::destination::pipeline::join_in_order;
 use crate::destination::reason::{Failure, Reason};
 use crate::destination::shared_connection::{ConnectionGuard, SharedConnection};
 use crate::message::Message;
-use outcome::failed;
+use outcome::reason_from_error;
 
 /// Timeout of a connection attempt: an address may drop packets silently.
-const CONNECT: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The heartbeat in seconds, if the URL sets none.
-const HEARTBEAT: u16 = 10;
+const DEFAULT_HEARTBEAT: u16 = 10;
 /// A routing key without a queue: RabbitMQ confirms and drops messages for it.
 const UNROUTED_KEY: &str = "posthaste.probe";
 /// The delivery mode of messages that durable queues write to disk.
-pub(crate) const PERSISTENT: u8 = 2;
+pub(crate) const PERSISTENT_MODE: u8 = 2;
 /// The most bytes of headers that are sent.
-const HEADERS: usize = 100_000;
+const MAX_HEADER_BYTES: usize = 100_000;
 /// The most bytes of a name in AMQP.
-const LONGEST: usize = 255;
+const MAX_NAME_BYTES: usize = 255;
 
 /// A message as RabbitMQ receives it.
 pub(crate) struct Publication<'a> {
@@ -52,7 +52,7 @@ pub(crate) struct Publication<'a> {
 /// A RabbitMQ server; many batches are published concurrently over one connection.
 pub(crate) struct Amqp {
     uri: AMQPUri,
-    link: SharedConnection<Broker>,
+    link: SharedConnection<BrokerConnection>,
 }
 
 impl Amqp {
@@ -63,8 +63,8 @@ impl Amqp {
         let mut uri: AMQPUri = url
             .parse()
             .map_err(|_| Error::invalid("url", "must be amqp://host:port/virtual-host"))?;
-        uri.query.heartbeat.get_or_insert(HEARTBEAT);
-        let timeout = u64::try_from(CONNECT.as_millis()).unwrap_or(u64::MAX);
+        uri.query.heartbeat.get_or_insert(DEFAULT_HEARTBEAT);
+        let timeout = u64::try_from(CONNECT_TIMEOUT.as_millis()).unwrap_or(u64::MAX);
         uri.query.connection_timeout.get_or_insert(timeout);
         let link = SharedConnection::default();
         Ok(Self { uri, link })
@@ -94,7 +94,7 @@ impl Amqp {
             Ok(broker) => broker,
             Err(reason) => return unavailable(reason),
         };
-        if let Some(reason) = broker.is_blocked() {
+        if let Some(reason) = broker.blocked_reason() {
             broker.finish_cleanly();
             return unavailable(Reason::new(Failure::Full, reason));
         }
@@ -108,7 +108,7 @@ impl Amqp {
                     .filter_map(|index| letters[*index].as_ref().ok())
                     .collect();
                 let outcomes = broker.publish_unless_blocked(&sent, true).await;
-                let outcomes = outcome::resolve(&sent, outcomes);
+                let outcomes = outcome::answers_from_outcomes(&sent, outcomes);
                 is_sound &= outcomes.is_sound;
                 let mut again = Vec::new();
                 for (index, answer) in group.into_iter().zip(outcomes.answers) {
@@ -133,7 +133,7 @@ impl Amqp {
     /// the server closes it only after the alarm.
     pub(crate) async fn probe(&self) -> Result<(), String> {
         let broker = self.open().await?;
-        if let Some(reason) = broker.is_blocked() {
+        if let Some(reason) = broker.blocked_reason() {
             broker.finish_cleanly();
             return Err(reason);
         }
@@ -150,36 +150,36 @@ impl Amqp {
                 .into_iter()
                 .find_map(Result::err)
                 .filter(|error| !error.is_amqp_soft_error())
-                .map_or(Ok(()), |error| Err(describe(&error))),
+                .map_or(Ok(()), |error| Err(describe_error(&error))),
             Err(reason) => Err(reason.into()),
         };
-        if outcome.is_ok() || broker.is_blocked().is_some() {
+        if outcome.is_ok() || broker.blocked_reason().is_some() {
             broker.finish_cleanly();
         }
         outcome
     }
 
-    async fn open(&self) -> Result<ConnectionGuard<'_, Broker>, Reason> {
-        let is_alive = |broker: &Broker| broker.connection.status().connected();
+    async fn open(&self) -> Result<ConnectionGuard<'_, BrokerConnection>, Reason> {
+        let is_alive = |broker: &BrokerConnection| broker.connection.status().connected();
         self.link
             .open(is_alive, async || self.connect().await)
             .await
     }
 
-    async fn connect(&self) -> Result<Broker, Reason> {
+    async fn connect(&self) -> Result<BrokerConnection, Reason> {
         let properties = ConnectionProperties::default().with_connection_name("posthaste".into());
         let connection = handshake::connect(self.uri.clone(), properties);
-        let connection = tokio::time::timeout(CONNECT, connection).await;
+        let connection = tokio::time::timeout(CONNECT_TIMEOUT, connection).await;
         let connection = connection
-            .map_err(|_| format!("RabbitMQ: no connection within {} s", CONNECT.as_secs()))
-            .map_err(Reason::late)?
-            .map_err(|error| failed(&error))?;
-        Ok(Broker::new(connection))
+            .map_err(|_| format!("RabbitMQ: no connection within {} s", CONNECT_TIMEOUT.as_secs()))
+            .map_err(Reason::timed_out)?
+            .map_err(|error| reason_from_error(&error))?;
+        Ok(BrokerConnection::new(connection))
     }
 }
 
 /// A connection and its idle channels.
-struct Broker {
+struct BrokerConnection {
     connection: Connection,
     idle: Mutex<Vec<Channel>>,
     /// The reason why the broker blocks publishers now.
@@ -187,7 +187,7 @@ struct Broker {
     _listening: JoinSet<()>,
 }
 
-impl Broker {
+impl BrokerConnection {
     fn new(connection: Connection) -> Self {
         let (sender, blocked) = watch::channel(None);
         let mut events = connection.events_listener();
@@ -219,8 +219,8 @@ impl Broker {
         tokio::select! {
             // Confirmations count even if publishers are now blocked.
             biased;
-            outcomes = self.publish(letters, mandatory) => outcomes.map_err(|error| failed(&error)),
-            reason = self.blocked() => Err(Reason::new(Failure::Full, reason)),
+            outcomes = self.publish(letters, mandatory) => outcomes.map_err(|error| reason_from_error(&error)),
+            reason = self.wait_until_blocked() => Err(Reason::new(Failure::Full, reason)),
         }
     }
 
@@ -231,7 +231,7 @@ impl Broker {
         letters: &[&Publication<'_>],
         mandatory: bool,
     ) -> lapin::Result<Vec<lapin::Result<Confirmation>>> {
-        let idle = self.idle().pop();
+        let idle = self.idle_channels().pop();
         let channel = match idle {
             Some(channel) => channel,
             None => {
@@ -251,32 +251,32 @@ impl Broker {
             let published = channel.basic_publish(exchange, key, options, &letter.body, properties);
             published.await?.await
         };
-        let outcomes = in_order(letters.iter().map(|letter| publish(letter)).collect()).await;
+        let outcomes = join_in_order(letters.iter().map(|letter| publish(letter)).collect()).await;
         // A channel that the broker closed, or that lacks a confirmation, is closed by dropping it.
         if outcomes.iter().all(Result::is_ok) {
-            self.idle().push(channel);
+            self.idle_channels().push(channel);
         }
         Ok(outcomes)
     }
 
     /// Completes when publishers are blocked, with the reason.
-    async fn blocked(&self) -> String {
+    async fn wait_until_blocked(&self) -> String {
         let mut blocked = self.blocked.clone();
         let is_over = blocked.wait_for(Option::is_some).await.is_err();
         if is_over {
             // The sender ended with the connection, which is reported elsewhere.
             std::future::pending::<()>().await;
         }
-        self.is_blocked().unwrap_or_default()
+        self.blocked_reason().unwrap_or_default()
     }
 
-    fn is_blocked(&self) -> Option<String> {
+    fn blocked_reason(&self) -> Option<String> {
         let reason = self.blocked.borrow();
         let reason = reason.as_deref();
         reason.map(|reason| format!("RabbitMQ blocks publishers: {reason}"))
     }
 
-    fn idle(&self) -> MutexGuard<'_, Vec<Channel>> {
+    fn idle_channels(&self) -> MutexGuard<'_, Vec<Channel>> {
         self.idle.lock()
     }
 }
@@ -295,52 +295,52 @@ fn group_by_exchange(letters: &[Result<Publication<'_>, Answer>]) -> Vec<Vec<usi
 }
 
 /// Converts a name; one that is too long cannot be sent, and would close the connection.
-pub(crate) fn short(what: &str, text: &str) -> Result<ShortString, Answer> {
-    if text.len() <= LONGEST {
+pub(crate) fn short_string(what: &str, text: &str) -> Result<ShortString, Answer> {
+    if text.len() <= MAX_NAME_BYTES {
         return Ok(text.into());
     }
     Err(Answer::rejected(format!(
-        "{what} has {} bytes, but AMQP allows {LONGEST}",
+        "{what} has {} bytes, but AMQP allows {MAX_NAME_BYTES}",
         text.len()
     )))
 }
 
 /// Checks the size of the headers. They are sent in one frame, for which RabbitMQ allows 128 KiB by
 /// default; a larger frame would close the connection.
-pub(crate) fn fits(message: &Message) -> Result<(), Answer> {
+pub(crate) fn check_header_size(message: &Message) -> Result<(), Answer> {
     let bytes: usize = message
         .headers
         .iter()
         .map(|(name, value)| name.len() + value.len())
         .sum();
-    match bytes <= HEADERS {
+    match bytes <= MAX_HEADER_BYTES {
         true => Ok(()),
         false => Err(Answer::rejected(format!(
-            "its headers have {bytes} bytes, but RabbitMQ allows {HEADERS}"
+            "its headers have {bytes} bytes, but RabbitMQ allows {MAX_HEADER_BYTES}"
         ))),
     }
 }
 
 /// RabbitMQ also routes by these headers, and closes the channel if they are not lists.
-pub(crate) fn rejects_header(name: &str) -> Option<String> {
+pub(crate) fn header_objection(name: &str) -> Option<String> {
     matches!(name, "CC" | "BCC")
         .then(|| "is a header that RabbitMQ reserves for routing keys".into())
 }
 
 /// Converts a priority: RabbitMQ runs the highest of its 256 first, posthaste the lowest.
-pub(crate) fn priority(priority: i32) -> u8 {
+pub(crate) fn amqp_priority(priority: i32) -> u8 {
     u8::try_from(priority.saturating_neg().clamp(0, 255)).unwrap_or(u8::MAX)
 }
 
 /// Returns the milliseconds until a job expires; RabbitMQ accepts 1 to 2^32 - 1.
-pub(crate) fn expiration(expires_at: Timestamp, now: Timestamp) -> Option<String> {
+pub(crate) fn expiration_ms(expires_at: Timestamp, now: Timestamp) -> Option<String> {
     let left = expires_at.duration_since(now).max(SignedDuration::ZERO);
     let milliseconds = left.as_millis().max(1);
     (milliseconds < 1 << 32).then(|| milliseconds.to_string())
 }
 
 /// Describes an error without the address.
-fn describe(error: &lapin::Error) -> String {
+fn describe_error(error: &lapin::Error) -> String {
     format!("RabbitMQ: {error}")
 }
 
@@ -348,7 +348,7 @@ fn describe(error: &lapin::Error) -> String {
 mod tests {
     use jiff::Timestamp;
 
-    use super::{Amqp, expiration, priority};
+    use super::{Amqp, expiration_ms, amqp_priority};
 
     #[test]
     fn labels_and_errors_hide_the_password() {
@@ -369,7 +369,7 @@ mod tests {
     #[test]
     fn expiration_is_between_one_and_the_rabbitmq_maximum() {
         let at = |millisecond: i64| Timestamp::from_millisecond(millisecond).expect("a time");
-        let left = |expires_at: i64| expiration(at(expires_at), at(1_000_000));
+        let left = |expires_at: i64| expiration_ms(at(expires_at), at(1_000_000));
         assert_eq!(left(1_000_500).as_deref(), Some("500"));
         assert_eq!(left(999_000).as_deref(), Some("1"));
         assert_eq!(

@@ -68,7 +68,7 @@ impl Answer {
         Self::Retry { reason, after }
     }
 
-    pub(crate) fn full(reason: impl Into<Reason>) -> Self {
+    pub(crate) fn backpressure(reason: impl Into<Reason>) -> Self {
         let reason = reason.into();
         Self::Backpressure { reason }
     }
@@ -82,10 +82,10 @@ impl Answer {
         test
     ))]
     pub(crate) fn denied(reason: impl Into<String>) -> Self {
-        Self::full(Reason::new(Failure::Auth, reason))
+        Self::backpressure(Reason::new(Failure::Auth, reason))
     }
 
-    pub(crate) fn late(reason: impl Into<String>) -> Self {
+    pub(crate) fn timed_out(reason: impl Into<String>) -> Self {
         Self::unavailable(Reason::new(Failure::Timeout, reason))
     }
 
@@ -127,7 +127,7 @@ mod tests {
         assert_eq!(of(Answer::rejected("no")), Some("refused"));
         assert_eq!(of(Answer::retry("no")), Some("error"));
         assert_eq!(of(Answer::unavailable("no")), Some("other"));
-        assert_eq!(of(Answer::full("no")), Some("full"));
+        assert_eq!(of(Answer::backpressure("no")), Some("full"));
         let reason = || Reason::new(Failure::Auth, "no");
         assert_eq!(of(Answer::rejected(reason())), Some("auth"));
         assert_eq!(of(Answer::unavailable(reason())), Some("auth"));

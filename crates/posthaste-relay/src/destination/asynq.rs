@@ -11,19 +11,19 @@ use prost::Message as _;
 use redis::Pipeline;
 
 use crate::destination::answer::Answer;
-use crate::destination::contract::LONGEST_OUTAGE;
+use crate::destination::contract::DEFAULT_LONGEST_OUTAGE;
 use crate::destination::contract::{Destination, UnsafeSetting};
-use crate::destination::redis::without_readers;
+use crate::destination::redis::queues_without_readers;
 use crate::destination::redis::{Calls, Redis, Script};
-use crate::destination::retention::{seconds, too_short};
+use crate::destination::retention::{ceil_seconds, check_retention};
 use crate::message::Message;
 
 /// asynq's default queue.
-const QUEUE: &str = "default";
+const DEFAULT_QUEUE: &str = "default";
 /// How often asynq retries by default.
-const MAX_RETRY: i32 = 25;
+const DEFAULT_MAX_RETRY: i32 = 25;
 /// How long a task without a timeout or deadline may run, in seconds, by the default of its client.
-const TIMEOUT: i64 = 30 * 60;
+const DEFAULT_TIMEOUT_SECONDS: i64 = 30 * 60;
 
 /// asynq's queues in Redis, as its Go client writes them: `asynq:{<queue>}:t:<id>` and
 /// `asynq:{<queue>}:pending`.
@@ -73,11 +73,11 @@ impl Asynq {
         Ok(Self {
             redis: Redis::new(url)?,
             script: Script::new(include_str!("asynq.lua")),
-            queue: QUEUE.into(),
-            max_retry: MAX_RETRY,
+            queue: DEFAULT_QUEUE.into(),
+            max_retry: DEFAULT_MAX_RETRY,
             timeout: None,
             has_deadline: false,
-            retention: LONGEST_OUTAGE,
+            retention: DEFAULT_LONGEST_OUTAGE,
         })
     }
 
@@ -117,7 +117,7 @@ impl Asynq {
         message.queue.as_deref().unwrap_or(&self.queue)
     }
 
-    fn calls(&self, batch: &[Message], now: Timestamp) -> Calls<'_> {
+    fn build_calls(&self, batch: &[Message], now: Timestamp) -> Calls<'_> {
         let mut before = Pipeline::new();
         // Redis may forget the list of queues, so every batch writes it again.
         let queues: BTreeSet<&str> = batch.iter().map(|one| self.receiver_queue(one)).collect();
@@ -130,11 +130,11 @@ impl Asynq {
         let (mut key, mut pending) = (String::new(), String::new());
         for (index, message) in batch.iter().enumerate() {
             let queue = self.receiver_queue(message);
-            if let Some(reason) = self.rejects(message) {
+            if let Some(reason) = self.rejection_reason(message) {
                 calls.refuse(index, reason);
                 continue;
             }
-            self.fill(&mut task, message);
+            self.fill_task(&mut task, message);
             bytes.clear();
             // Encoding into a vector cannot fail.
             let _ = task.encode(&mut bytes);
@@ -142,7 +142,7 @@ impl Asynq {
             pending.clear();
             let _ = write!(key, "asynq:{{{queue}}}:t:{}", task.id);
             let (list, at) = match message.at {
-                Some(at) => ("scheduled", score(at)),
+                Some(at) => ("scheduled", scheduled_score(at)),
                 None => ("pending", String::new()),
             };
             let _ = write!(pending, "asynq:{{{queue}}}:{list}");
@@ -153,7 +153,7 @@ impl Asynq {
     }
 
     /// Fills the task from a message. The previous values are overwritten, to reuse their memory.
-    fn fill(&self, task: &mut Task, message: &Message) {
+    fn fill_task(&self, task: &mut Task, message: &Message) {
         let put = |field: &mut String, text: &str| {
             field.clear();
             field.push_str(text);
@@ -171,7 +171,7 @@ impl Asynq {
             false => 0,
         };
         task.timeout = match (self.timeout.map(whole_seconds), self.has_deadline) {
-            (None | Some(0), false) => TIMEOUT,
+            (None | Some(0), false) => DEFAULT_TIMEOUT_SECONDS,
             (timeout, _) => timeout.unwrap_or(0),
         };
         task.headers.clear();
@@ -181,7 +181,7 @@ impl Asynq {
 
 /// Returns a time as asynq sorts by it: in whole seconds, rounded up so that no task runs too
 /// early.
-fn score(at: Timestamp) -> String {
+fn scheduled_score(at: Timestamp) -> String {
     let seconds = at.as_second() + i64::from(at.subsec_nanosecond() > 0);
     seconds.to_string()
 }
@@ -191,7 +191,7 @@ fn is_blank(text: &str) -> bool {
 }
 
 fn whole_seconds(time: Duration) -> i64 {
-    i64::try_from(seconds(time)).unwrap_or(i64::MAX)
+    i64::try_from(ceil_seconds(time)).unwrap_or(i64::MAX)
 }
 
 /// A task as asynq stores it: `TaskMessage` of its protocol.
@@ -231,7 +231,7 @@ struct Task {
 
 /// The part of an asynq server's report that is read: `ServerInfo` of its protocol.
 #[derive(Clone, PartialEq, prost::Message)]
-struct Server {
+struct ServerReport {
     #[prost(btree_map = "string, int32", tag = "5")]
     queues: BTreeMap<String, i32>,
 }
@@ -243,12 +243,12 @@ impl Destination for Asynq {
 
     fn send<'a>(&'a self, batch: &'a [Message]) -> BoxFuture<'a, Vec<Answer>> {
         Box::pin(async move {
-            let calls = self.calls(batch, Timestamp::now());
+            let calls = self.build_calls(batch, Timestamp::now());
             calls.send(&self.redis).await
         })
     }
 
-    fn rejects(&self, message: &Message) -> Option<String> {
+    fn rejection_reason(&self, message: &Message) -> Option<String> {
         let is_blank = is_blank(&message.kind) || is_blank(self.receiver_queue(message));
         is_blank.then(|| "an asynq task needs a type and a queue".into())
     }
@@ -257,27 +257,27 @@ impl Destination for Asynq {
         Some(Self::receiver_queue(self, message))
     }
 
-    fn unread<'a>(&'a self, queues: &'a [String]) -> BoxFuture<'a, Result<Vec<String>, String>> {
+    fn queues_without_workers<'a>(&'a self, queues: &'a [String]) -> BoxFuture<'a, Result<Vec<String>, String>> {
         Box::pin(async move {
             let mut servers = redis::pipe();
             servers.cmd("ZRANGE").arg("asynq:servers").arg(0).arg(-1);
-            let servers: Vec<Vec<String>> = self.redis.read(&mut servers).await?;
+            let servers: Vec<Vec<String>> = self.redis.read_all(&mut servers).await?;
             let mut infos = redis::pipe();
             for server in servers.iter().flatten() {
                 infos.cmd("GET").arg(server);
             }
             // A dead server leaves only its name.
-            let infos: Vec<Option<Vec<u8>>> = self.redis.read(&mut infos).await?;
+            let infos: Vec<Option<Vec<u8>>> = self.redis.read_all(&mut infos).await?;
             let infos = infos.iter().flatten();
-            let servers = infos.filter_map(|info| Server::decode(info.as_slice()).ok());
-            Ok(without_readers(
+            let servers = infos.filter_map(|info| ServerReport::decode(info.as_slice()).ok());
+            Ok(queues_without_readers(
                 queues,
                 servers.flat_map(|one| one.queues.into_keys()),
             ))
         })
     }
 
-    fn ahead(&self) -> Duration {
+    fn max_lead_time(&self) -> Duration {
         Duration::MAX
     }
 
@@ -295,7 +295,7 @@ impl Destination for Asynq {
     ) -> BoxFuture<'_, Result<Vec<UnsafeSetting>, Error>> {
         Box::pin(async move {
             let mut unsafe_settings = self.redis.unsafe_settings().await?;
-            unsafe_settings.extend(too_short("retention", self.retention, longest_outage));
+            unsafe_settings.extend(check_retention("retention", self.retention, longest_outage));
             Ok(unsafe_settings)
         })
     }
@@ -303,7 +303,7 @@ impl Destination for Asynq {
 
 #[cfg(test)]
 mod tests {
-    use super::{Asynq, Task, score};
+    use super::{Asynq, Task, scheduled_score};
     use crate::destination::golden::{Case, cases};
     use prost::Message as _;
     use std::time::Duration;
@@ -348,11 +348,11 @@ mod tests {
                 timeout: 7,
                 ..Task::default()
             };
-            asynq.fill(&mut task, &message);
+            asynq.fill_task(&mut task, &message);
             let theirs = case.command("evalsha");
             assert_eq!(task.encode_to_vec(), theirs[5], "{}", case.name());
             if let Some(at) = message.at {
-                assert_eq!(score(at).as_bytes(), theirs[6]);
+                assert_eq!(scheduled_score(at).as_bytes(), theirs[6]);
             }
             compared += 1;
         }

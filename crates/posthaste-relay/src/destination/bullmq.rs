@@ -12,16 +12,16 @@ use posthaste::Error;
 use redis::Pipeline;
 
 use crate::destination::answer::Answer;
-use crate::destination::contract::LONGEST_OUTAGE;
+use crate::destination::contract::DEFAULT_LONGEST_OUTAGE;
 use crate::destination::contract::{Destination, UnsafeSetting};
-use crate::destination::redis::without_readers;
+use crate::destination::redis::queues_without_readers;
 use crate::destination::redis::{Calls, Redis, Script};
-use crate::destination::retention::{seconds, too_short};
+use crate::destination::retention::{ceil_seconds, check_retention};
 use crate::message::Message;
 use crate::message::json::put_text;
 
 /// The largest priority of BullMQ.
-const LOWEST: i32 = 1 << 21;
+const LOWEST_PRIORITY: i32 = 1 << 21;
 
 /// A queue of BullMQ, from version 5 on, as its own client writes it: the hash `bull:<queue>:<id>`,
 /// and the keys that notify workers and `QueueEvents`.
@@ -70,7 +70,7 @@ impl BullMq {
     /// Sends to this Redis, and to this queue if the mapping sets none.
     pub fn new(url: &str, queue: impl Into<String>) -> Result<Self, Error> {
         let queue = queue.into();
-        if !is_queue(&queue) {
+        if !is_queue_name(&queue) {
             return Err(Error::invalid("queue", "must have a name, without a colon"));
         }
         Ok(Self {
@@ -80,7 +80,7 @@ impl BullMq {
             prefix: "bull".into(),
             attempts: 0,
             backoff: None,
-            remove_on_complete: LONGEST_OUTAGE,
+            remove_on_complete: DEFAULT_LONGEST_OUTAGE,
             remove_on_fail: None,
         })
     }
@@ -137,7 +137,7 @@ impl BullMq {
         }
         let completed = ("removeOnComplete", Some(self.remove_on_complete));
         for (option, age) in [completed, ("removeOnFail", self.remove_on_fail)] {
-            let _ = match age.map(seconds) {
+            let _ = match age.map(ceil_seconds) {
                 None => Ok(()),
                 Some(0) => write!(options, ",\"{option}\":true"),
                 Some(age) => write!(options, ",\"{option}\":{{\"age\":{age}}}"),
@@ -146,7 +146,7 @@ impl BullMq {
         options
     }
 
-    fn calls(&self, batch: &[Message]) -> Calls<'_> {
+    fn build_calls(&self, batch: &[Message]) -> Calls<'_> {
         let common = self.shared_options();
         let mut queues: HashMap<&str, Vec<String>> = HashMap::new();
         let mut calls = Calls::new(&self.script, Pipeline::new(), batch);
@@ -154,13 +154,13 @@ impl BullMq {
         let mut key = String::new();
         for (index, message) in batch.iter().enumerate() {
             let queue = message.queue.as_deref().unwrap_or(&self.queue);
-            if let Some(reason) = self.rejects(message) {
+            if let Some(reason) = self.rejection_reason(message) {
                 calls.refuse(index, reason);
                 continue;
             }
             let of_queue = queues
                 .entry(queue)
-                .or_insert_with(|| keys(&self.prefix, queue));
+                .or_insert_with(|| queue_keys(&self.prefix, queue));
             job.fill(message, &common);
             key.clear();
             let _ = write!(key, "{}:{queue}:{}", self.prefix, job.id);
@@ -168,20 +168,20 @@ impl BullMq {
             for (place, key) in all[1..].iter_mut().zip(of_queue.iter()) {
                 *place = key;
             }
-            calls.call(index, &all, &job.arguments(message));
+            calls.call(index, &all, &job.script_arguments(message));
         }
         calls
     }
 }
 
 /// Returns whether BullMQ allows this name of a queue.
-fn is_queue(name: &str) -> bool {
+fn is_queue_name(name: &str) -> bool {
     !name.is_empty() && !name.contains(':')
 }
 
 /// Returns the keys of a queue, in the order of the script's parameters.
-fn keys(prefix: &str, queue: &str) -> Vec<String> {
-    const PARTS: [&str; 10] = [
+fn queue_keys(prefix: &str, queue: &str) -> Vec<String> {
+    const KEY_PARTS: [&str; 10] = [
         "id",
         "meta",
         "wait",
@@ -194,7 +194,7 @@ fn keys(prefix: &str, queue: &str) -> Vec<String> {
         "delayed",
     ];
     let key = |part: &&str| format!("{prefix}:{queue}:{part}");
-    PARTS.iter().map(key).collect()
+    KEY_PARTS.iter().map(key).collect()
 }
 
 /// The arguments of the script for a job.
@@ -223,9 +223,9 @@ impl AddedJob {
             field.clear();
         }
         let job = &message.job;
-        let priority = job.priority.clamp(0, LOWEST);
+        let priority = job.priority.clamp(0, LOWEST_PRIORITY);
         let timestamp = job.enqueued_at.as_millisecond();
-        let delay = message.at.map_or(0, |at| delay(timestamp, at));
+        let delay = message.at.map_or(0, |at| delay_ms(timestamp, at));
         let _ = write!(self.id, "{}", message.id.hyphenated());
         let _ = write!(self.timestamp, "{timestamp}");
         let _ = write!(self.priority, "{priority}");
@@ -244,12 +244,12 @@ impl AddedJob {
         }
         if !message.headers.is_empty() {
             self.options.push_str(",\"tm\":");
-            put_text(&mut self.options, &telemetry(&message.headers));
+            put_text(&mut self.options, &encode_telemetry(&message.headers));
         }
         self.options.push('}');
     }
 
-    fn arguments<'a>(&'a self, message: &'a Message) -> [&'a [u8]; 7] {
+    fn script_arguments<'a>(&'a self, message: &'a Message) -> [&'a [u8]; 7] {
         [
             &self.id,
             &message.kind,
@@ -264,13 +264,13 @@ impl AddedJob {
 }
 
 /// Returns how long after its timestamp a job is due, in whole milliseconds, rounded up.
-fn delay(timestamp: i64, at: Timestamp) -> i64 {
+fn delay_ms(timestamp: i64, at: Timestamp) -> i64 {
     let part = i64::from(at.as_microsecond() % 1_000 > 0);
     (at.as_millisecond() + part - timestamp).max(0)
 }
 
 /// Encodes headers as the propagators of BullMQ's telemetry read them: a JSON object in a string.
-fn telemetry(headers: &[(String, String)]) -> String {
+fn encode_telemetry(headers: &[(String, String)]) -> String {
     let headers: BTreeMap<&String, &String> =
         headers.iter().map(|(name, value)| (name, value)).collect();
     serde_json::to_string(&headers).unwrap_or_default()
@@ -282,13 +282,13 @@ impl Destination for BullMq {
     }
 
     fn send<'a>(&'a self, batch: &'a [Message]) -> BoxFuture<'a, Vec<Answer>> {
-        Box::pin(async move { self.calls(batch).send(&self.redis).await })
+        Box::pin(async move { self.build_calls(batch).send(&self.redis).await })
     }
 
-    fn rejects(&self, message: &Message) -> Option<String> {
+    fn rejection_reason(&self, message: &Message) -> Option<String> {
         let queue = message.queue.as_deref().unwrap_or(&self.queue);
         let why = "a BullMQ queue needs a name without a colon";
-        (!is_queue(queue)).then(|| why.into())
+        (!is_queue_name(queue)).then(|| why.into())
     }
 
     fn receiver_queue<'a>(&'a self, message: &'a Message) -> Option<&'a str> {
@@ -296,11 +296,11 @@ impl Destination for BullMq {
     }
 
     /// A worker names its connection after its queue, if it is allowed to.
-    fn unread<'a>(&'a self, queues: &'a [String]) -> BoxFuture<'a, Result<Vec<String>, String>> {
+    fn queues_without_workers<'a>(&'a self, queues: &'a [String]) -> BoxFuture<'a, Result<Vec<String>, String>> {
         Box::pin(async move {
             let mut clients = redis::pipe();
             clients.cmd("CLIENT").arg("LIST");
-            let clients: Vec<String> = self.redis.read(&mut clients).await?;
+            let clients: Vec<String> = self.redis.read_all(&mut clients).await?;
             let fields = clients.iter().flat_map(|list| list.split_whitespace());
             let names: HashSet<&str> = fields
                 .filter_map(|field| field.strip_prefix("name="))
@@ -311,11 +311,11 @@ impl Destination for BullMq {
                 names.contains(format!("{}:{queue}", self.prefix).as_str())
             };
             let read = queues.iter().filter(has_worker).cloned();
-            Ok(without_readers(queues, read))
+            Ok(queues_without_readers(queues, read))
         })
     }
 
-    fn ahead(&self) -> Duration {
+    fn max_lead_time(&self) -> Duration {
         Duration::MAX
     }
 
@@ -334,10 +334,10 @@ impl Destination for BullMq {
         Box::pin(async move {
             let mut unsafe_settings = self.redis.unsafe_settings().await?;
             let retained = self.remove_on_complete;
-            unsafe_settings.extend(too_short("removeOnComplete", retained, outage));
+            unsafe_settings.extend(check_retention("removeOnComplete", retained, outage));
             let failed = self
                 .remove_on_fail
-                .and_then(|retained| too_short("removeOnFail", retained, outage));
+                .and_then(|retained| check_retention("removeOnFail", retained, outage));
             unsafe_settings.extend(failed);
             Ok(unsafe_settings)
         })
@@ -346,7 +346,7 @@ impl Destination for BullMq {
 
 #[cfg(test)]
 mod tests {
-    use super::{AddedJob, BullMq, keys};
+    use super::{AddedJob, BullMq, queue_keys};
     use crate::destination::golden::{Case, cases};
     use serde_json::{Value, json};
     use std::time::Duration;
@@ -395,7 +395,7 @@ mod tests {
             job.fill(&message, "left over");
             job.fill(&message, &bullmq.shared_options());
             let [id, name, data, options, timestamp, priority, delay] = job
-                .arguments(&message)
+                .script_arguments(&message)
                 .map(|one| std::str::from_utf8(one).expect("a text"));
             assert_eq!(format!("bull:mail:{id}"), theirs[1]);
             let mine = [name, data, timestamp, priority, delay];
@@ -427,7 +427,7 @@ mod tests {
         let cases = cases(include_str!("../../tests/relay/golden/bullmq.json"));
         let theirs = cases.iter().flat_map(|case| case.texts("eval"));
         let theirs: Vec<String> = theirs.filter(|word| word.starts_with("bull:")).collect();
-        let mine = keys("bull", "mail");
+        let mine = queue_keys("bull", "mail");
         assert!(mine.iter().all(|key| theirs.contains(key)), "{mine:?}");
     }
 

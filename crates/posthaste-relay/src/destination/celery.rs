@@ -14,24 +14,24 @@ use posthaste::Error;
 
 use crate::destination::answer::Answer;
 use crate::destination::contract::{Destination, UnsafeSetting};
-use crate::destination::retention::seconds;
-use crate::message::json::depth_over;
+use crate::destination::retention::ceil_seconds;
+use crate::message::json::depth_beyond;
 use crate::message::{Arguments, Message};
 
 /// Celery's default queue.
-const QUEUE: &str = "celery";
+const DEFAULT_QUEUE: &str = "celery";
 /// How far ahead tasks are sent. Workers fetch them ahead of their time and hold them
 /// unacknowledged; Redis delivers them to another worker after an hour, RabbitMQ after half an
 /// hour.
-const AHEAD: Duration = Duration::from_secs(15 * 60);
+const MAX_LEAD_TIME: Duration = Duration::from_secs(15 * 60);
 /// The encoding of a body, for all tasks.
 const CONTENT_TYPE: &str = "application/json";
 const CONTENT_ENCODING: &str = "utf-8";
 /// Python reads JSON nested approximately 1,000 deep, less the frames of the worker.
-const DEEPEST: usize = 500;
+const MAX_DEPTH: usize = 500;
 /// Headers that Celery sets or that its workers would interpret. Texts that Celery only shows or
 /// stores are not among them.
-const OWN: [&str; 31] = [
+const RESERVED_HEADERS: [&str; 31] = [
     "args",
     "called_directly",
     "callbacks",
@@ -65,7 +65,7 @@ const OWN: [&str; 31] = [
     "utc",
 ];
 /// The longest arguments in Celery's tools, in bytes, by the default of its client.
-const SHOWN: usize = 1024;
+const MAX_SHOWN_BYTES: usize = 1024;
 
 /// Celery's queues, on its broker.
 ///
@@ -100,15 +100,15 @@ const SHOWN: usize = 1024;
 /// ```
 pub struct Celery {
     broker: Box<dyn Broker>,
-    options: Options,
+    options: TaskOptions,
 }
 
 /// The broker that transports tasks.
 trait Broker: Send + Sync {
     fn label(&self) -> String;
-    fn send<'a>(&'a self, batch: &'a [Message], options: &'a Options)
+    fn send<'a>(&'a self, batch: &'a [Message], options: &'a TaskOptions)
     -> BoxFuture<'a, Vec<Answer>>;
-    fn rejects_header(&self, _name: &str) -> Option<String> {
+    fn header_objection(&self, _name: &str) -> Option<String> {
         None
     }
     fn probe(&self) -> BoxFuture<'_, Result<(), String>>;
@@ -120,7 +120,7 @@ trait Broker: Send + Sync {
 
 /// The options that all tasks of a destination share.
 #[derive(Debug)]
-struct Options {
+struct TaskOptions {
     queue: String,
     time_limit: Option<u64>,
     soft_time_limit: Option<u64>,
@@ -131,8 +131,8 @@ impl Celery {
     fn with_broker(broker: impl Broker + 'static) -> Self {
         Self {
             broker: Box::new(broker),
-            options: Options {
-                queue: QUEUE.into(),
+            options: TaskOptions {
+                queue: DEFAULT_QUEUE.into(),
                 time_limit: None,
                 soft_time_limit: None,
                 expires: false,
@@ -148,13 +148,13 @@ impl Celery {
 
     /// Sets how long a task may run before its process is killed; the worker decides by default.
     pub fn time_limit(mut self, limit: Duration) -> Self {
-        self.options.time_limit = Some(seconds(limit));
+        self.options.time_limit = Some(ceil_seconds(limit));
         self
     }
 
     /// Sets how long a task may run before it is warned; the worker decides by default.
     pub fn soft_time_limit(mut self, limit: Duration) -> Self {
-        self.options.soft_time_limit = Some(seconds(limit));
+        self.options.soft_time_limit = Some(ceil_seconds(limit));
         self
     }
 
@@ -165,7 +165,7 @@ impl Celery {
     }
 }
 
-impl Options {
+impl TaskOptions {
     fn receiver_queue<'a>(&'a self, message: &'a Message) -> &'a str {
         message.queue.as_deref().unwrap_or(&self.queue)
     }
@@ -174,14 +174,14 @@ impl Options {
 /// A task, independent of the broker.
 #[derive(Debug)]
 struct Task<'a> {
-    headers: Vec<(&'a str, Header<'a>)>,
+    headers: Vec<(&'a str, HeaderValue<'a>)>,
     /// JSON.
     body: String,
 }
 
 /// The value of a task's header.
 #[derive(Clone, Debug, PartialEq)]
-enum Header<'a> {
+enum HeaderValue<'a> {
     Null,
     Text(Cow<'a, str>),
     Number(u64),
@@ -192,15 +192,15 @@ enum Header<'a> {
 }
 
 /// Encodes a message as Celery's client encodes a call. `id` is the delivery id as text.
-fn encode<'a>(message: &'a Message, id: &'a str, options: &Options) -> Task<'a> {
-    use Header::{Empty, Limits, Null, Number, Text};
-    let (args, kwargs) = call(message);
+fn encode_task<'a>(message: &'a Message, id: &'a str, options: &TaskOptions) -> Task<'a> {
+    use HeaderValue::{Empty, Limits, Null, Number, Text};
+    let (args, kwargs) = call_arguments(message);
     let expires = match options.expires {
-        true => Text(Cow::Owned(time::offset(message.job.expires_at))),
+        true => Text(Cow::Owned(time::format_utc(message.job.expires_at))),
         false => Null,
     };
     let eta = match message.at {
-        Some(at) => Text(Cow::Owned(time::offset(at))),
+        Some(at) => Text(Cow::Owned(time::format_utc(at))),
         None => Null,
     };
     let limits = Limits([options.time_limit, options.soft_time_limit]);
@@ -218,8 +218,8 @@ fn encode<'a>(message: &'a Message, id: &'a str, options: &Options) -> Task<'a> 
         ("timelimit", limits),
         ("root_id", Text(id.into())),
         ("parent_id", Null),
-        ("argsrepr", Text(shown(&args))),
-        ("kwargsrepr", Text(shown(&kwargs))),
+        ("argsrepr", Text(truncate_shown(&args))),
+        ("kwargsrepr", Text(truncate_shown(&kwargs))),
         ("origin", Text("posthaste".into())),
         ("ignore_result", Null),
         ("replaced_task_nesting", Number(0)),
@@ -243,7 +243,7 @@ fn encode<'a>(message: &'a Message, id: &'a str, options: &Options) -> Task<'a> 
 }
 
 /// Returns why Celery could not run a task, or would run another.
-fn problem(message: &Message, options: &Options) -> Option<String> {
+fn task_problem(message: &Message, options: &TaskOptions) -> Option<String> {
     let queue = options.receiver_queue(message);
     if message.kind.trim().is_empty() || queue.trim().is_empty() {
         return Some("a Celery task needs a name and a queue".into());
@@ -251,17 +251,17 @@ fn problem(message: &Message, options: &Options) -> Option<String> {
     if queue.contains(char::is_control) {
         return Some("the queue's name contains a control character".into());
     }
-    let depth = depth_over(message.payload(), DEEPEST);
+    let depth = depth_beyond(message.payload(), MAX_DEPTH);
     if let Some(depth) = depth.filter(|_| message.is_json()) {
         return Some(format!(
-            "its arguments are nested {depth} levels deep, but Python reads {DEEPEST}"
+            "its arguments are nested {depth} levels deep, but Python reads {MAX_DEPTH}"
         ));
     }
-    message.header_problem(rejects_header)
+    message.header_problem(header_objection)
 }
 
-fn rejects_header(name: &str) -> Option<String> {
-    (OWN.contains(&name)).then(|| {
+fn header_objection(name: &str) -> Option<String> {
+    (RESERVED_HEADERS.contains(&name)).then(|| {
         let settings = match name {
             "timelimit" => "; use the route's settings task_time_limit and task_soft_time_limit",
             "expires" => "; use the route's setting expires",
@@ -274,7 +274,7 @@ fn rejects_header(name: &str) -> Option<String> {
 }
 
 /// Returns the positional and the keyword arguments as JSON.
-fn call(message: &Message) -> (Cow<'_, str>, Cow<'_, str>) {
+fn call_arguments(message: &Message) -> (Cow<'_, str>, Cow<'_, str>) {
     match message.arguments() {
         Arguments::List(list) => (list.into(), "{}".into()),
         Arguments::Payload(payload)
@@ -292,11 +292,11 @@ fn call(message: &Message) -> (Cow<'_, str>, Cow<'_, str>) {
 }
 
 /// Returns arguments as Celery's tools show them, truncated.
-fn shown<'a>(arguments: &Cow<'a, str>) -> Cow<'a, str> {
-    if arguments.len() <= SHOWN {
+fn truncate_shown<'a>(arguments: &Cow<'a, str>) -> Cow<'a, str> {
+    if arguments.len() <= MAX_SHOWN_BYTES {
         return arguments.clone();
     }
-    let end = arguments.floor_char_boundary(SHOWN);
+    let end = arguments.floor_char_boundary(MAX_SHOWN_BYTES);
     Cow::Owned(format!("{}...", &arguments[..end]))
 }
 
@@ -309,16 +309,16 @@ impl Destination for Celery {
         self.broker.send(batch, &self.options)
     }
 
-    fn rejects_header(&self, name: &str) -> Option<String> {
-        rejects_header(name).or_else(|| self.broker.rejects_header(name))
+    fn header_objection(&self, name: &str) -> Option<String> {
+        header_objection(name).or_else(|| self.broker.header_objection(name))
     }
 
-    fn rejects(&self, message: &Message) -> Option<String> {
-        problem(message, &self.options)
+    fn rejection_reason(&self, message: &Message) -> Option<String> {
+        task_problem(message, &self.options)
     }
 
-    fn ahead(&self) -> Duration {
-        AHEAD
+    fn max_lead_time(&self) -> Duration {
+        MAX_LEAD_TIME
     }
 
     fn probe(&self) -> BoxFuture<'_, Result<(), String>> {
@@ -339,7 +339,7 @@ impl Destination for Celery {
 
 #[cfg(test)]
 mod tests {
-    use super::{SHOWN, call, shown};
+    use super::{MAX_SHOWN_BYTES, call_arguments, truncate_shown};
     use crate::message::mapping::Mapping;
     use crate::message::template::Template;
     use crate::message::tests::{ID, job};
@@ -360,39 +360,39 @@ mod tests {
         ] {
             let mapping = Mapping::default().payload(Template::text(payload));
             let message = mapping.message(job("a", "{}"), ID).expect("a message");
-            assert_eq!(call(&message), (args.into(), kwargs.into()));
+            assert_eq!(call_arguments(&message), (args.into(), kwargs.into()));
         }
     }
 
     #[test]
     fn argument_summaries_are_cut_at_character_boundaries() {
-        let long = "é".repeat(SHOWN).into();
-        assert_eq!(shown(&long), format!("{}...", "é".repeat(SHOWN / 2)));
-        let odd = format!("x{}", "é".repeat(SHOWN)).into();
-        assert!(shown(&odd).ends_with("é..."));
-        assert_eq!(shown(&"[1]".into()), "[1]");
+        let long = "é".repeat(MAX_SHOWN_BYTES).into();
+        assert_eq!(truncate_shown(&long), format!("{}...", "é".repeat(MAX_SHOWN_BYTES / 2)));
+        let odd = format!("x{}", "é".repeat(MAX_SHOWN_BYTES)).into();
+        assert!(truncate_shown(&odd).ends_with("é..."));
+        assert_eq!(truncate_shown(&"[1]".into()), "[1]");
     }
 
     #[cfg(feature = "celery-redis")]
     #[test]
     fn celery_headers_cannot_be_overridden() {
-        use super::OWN;
+        use super::RESERVED_HEADERS;
         use crate::destination::celery::Celery;
         use crate::destination::contract::Destination;
 
         let celery = Celery::redis("redis://127.0.0.1").expect("a destination");
-        for name in OWN {
-            assert!(celery.rejects_header(name).is_some(), "{name}");
+        for name in RESERVED_HEADERS {
+            assert!(celery.header_objection(name).is_some(), "{name}");
         }
         for name in ["shadow", "argsrepr", "traceparent", "tenant"] {
-            assert_eq!(celery.rejects_header(name), None);
+            assert_eq!(celery.header_objection(name), None);
         }
-        let error = celery.rejects_header("timelimit").expect("refused");
+        let error = celery.header_objection("timelimit").expect("refused");
         assert!(error.contains("task_time_limit"), "{error}");
         for queue in ["", "a\u{6}\u{16}9"] {
             let mapping = Mapping::default().queue(Template::text(queue));
             let message = mapping.message(job("a", "{}"), ID).expect("a message");
-            assert!(celery.rejects(&message).is_some(), "{queue:?}");
+            assert!(celery.rejection_reason(&message).is_some(), "{queue:?}");
         }
     }
 }

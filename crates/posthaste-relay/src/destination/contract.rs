@@ -11,7 +11,7 @@ use crate::message::Message;
 
 /// The default longest outage: a message whose answer was lost may be sent again after it, and must
 /// still be recognized as a duplicate.
-pub(crate) const LONGEST_OUTAGE: Duration = Duration::from_secs(24 * 3600);
+pub(crate) const DEFAULT_LONGEST_OUTAGE: Duration = Duration::from_secs(24 * 3600);
 
 /// A setting of the destination that breaks the route's guarantees.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,26 +38,26 @@ pub trait Destination: Send + Sync + 'static {
     /// Returns why no message may have a header of this name: the format reserves it, or it would
     /// break the format. Called when a relay starts, for each header of its mapping; the text
     /// follows the name.
-    fn rejects_header(&self, _name: &str) -> Option<String> {
+    fn header_objection(&self, _name: &str) -> Option<String> {
         None
     }
 
     /// Returns why it can never accept this message, if that is known without a request: the reason
     /// with which [`send`](Self::send) rejects it. Used for previews.
-    fn rejects(&self, _message: &Message) -> Option<String> {
+    fn rejection_reason(&self, _message: &Message) -> Option<String> {
         None
     }
 
     /// Returns the known outcome of a message whose send was cut short, because its time was over
     /// or the relay had to end: an earlier answer, or that the outcome is unknown. `None` if there
     /// is no such risk, and the message is sent again. Called once, after the future was dropped.
-    fn recall(&self, _id: Uuid) -> Option<Answer> {
+    fn recall_answer(&self, _id: Uuid) -> Option<Answer> {
         None
     }
 
     /// Returns how far ahead of its time it accepts a message: [`Message::at`] is never further
     /// from now. A message with a later time waits in Postgres.
-    fn ahead(&self) -> Duration {
+    fn max_lead_time(&self) -> Duration {
         Duration::ZERO
     }
 
@@ -91,7 +91,7 @@ pub trait Destination: Send + Sync + 'static {
 
     /// Returns the queues of the receiver that no worker reads now; an error if the receiver does
     /// not report it. Called once a minute with the queues to which messages were sent.
-    fn unread<'a>(&'a self, _queues: &'a [String]) -> BoxFuture<'a, Result<Vec<String>, String>> {
+    fn queues_without_workers<'a>(&'a self, _queues: &'a [String]) -> BoxFuture<'a, Result<Vec<String>, String>> {
         Box::pin(async { Ok(Vec::new()) })
     }
 

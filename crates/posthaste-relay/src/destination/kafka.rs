@@ -21,11 +21,11 @@ use crate::destination::shared_connection::{ConnectionGuard, SharedConnection};
 use crate::message::Message;
 
 /// Timeout of a request for the cluster's metadata.
-const ASK: Duration = Duration::from_secs(4);
+const METADATA_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Default settings of the client. Its timeouts are shorter than the relay's, so that the relay
 /// gets the client's error.
-const SETTINGS: [(&str, &str); 9] = [
+const DEFAULT_SETTINGS: [(&str, &str); 9] = [
     ("client.id", "posthaste"),
     ("enable.idempotence", "true"),
     ("acks", "all"),
@@ -43,7 +43,7 @@ const SETTINGS: [(&str, &str); 9] = [
 
 /// Settings that no route may change: an acknowledgement would no longer guarantee what is
 /// documented.
-const FIXED: [&str; 5] = [
+const FIXED_SETTINGS: [&str; 5] = [
     "bootstrap.servers",
     "metadata.broker.list",
     "enable.idempotence",
@@ -106,7 +106,7 @@ impl Kafka {
             return Err(Error::invalid("url", shape));
         }
         let mut config = ClientConfig::new();
-        for (name, value) in SETTINGS {
+        for (name, value) in DEFAULT_SETTINGS {
             config.set(name, value);
         }
         config.set("bootstrap.servers", brokers);
@@ -122,7 +122,7 @@ impl Kafka {
     /// Sets a property of librdkafka: `sasl.username`, `compression.type`. Fails for those on which
     /// the guarantees depend.
     pub fn set(mut self, name: &str, value: &str) -> Result<Self, Error> {
-        if FIXED.contains(&name) {
+        if FIXED_SETTINGS.contains(&name) {
             return Err(Error::invalid(
                 "setting",
                 format!("{name} is set by the relay"),
@@ -154,15 +154,15 @@ impl Kafka {
 
     async fn open(&self) -> Result<ConnectionGuard<'_, Producer>, String> {
         let is_alive = |producer: &Producer| !producer.down.token.is_cancelled();
-        self.link.open(is_alive, async || self.create()).await
+        self.link.open(is_alive, async || self.create_producer()).await
     }
 
-    fn create(&self) -> Result<Producer, String> {
+    fn create_producer(&self) -> Result<Producer, String> {
         let down = Outage::default();
-        let context = Context { down: down.clone() };
+        let context = ErrorRecorder { down: down.clone() };
         let producer = self.config.create_with_context(context);
         Ok(Producer {
-            producer: Some(producer.map_err(|error| report::describe(&error))?),
+            producer: Some(producer.map_err(|error| report::describe_error(&error))?),
             down,
         })
     }
@@ -171,7 +171,7 @@ impl Kafka {
 /// A client of Kafka with its threads and connections.
 struct Producer {
     /// `Some` until it is dropped.
-    producer: Option<FutureProducer<Context>>,
+    producer: Option<FutureProducer<ErrorRecorder>>,
     down: Outage,
 }
 
@@ -194,18 +194,18 @@ impl Outage {
 }
 
 /// Records that brokers cannot be reached; messages get no such error before they time out.
-struct Context {
+struct ErrorRecorder {
     down: Outage,
 }
 
-impl ClientContext for Context {
+impl ClientContext for ErrorRecorder {
     fn error(&self, error: KafkaError, _reason: &str) {
         use RDKafkaErrorCode::{AllBrokersDown, Authentication, Fatal, SaslAuthenticationFailed};
         match error.rdkafka_error_code() {
             Some(AllBrokersDown | Fatal) => self.down.token.cancel(),
             Some(Authentication | SaslAuthenticationFailed) => {
                 // Later errors add no information.
-                let _ = self.down.refused.set(report::describe(&error));
+                let _ = self.down.refused.set(report::describe_error(&error));
             }
             _ => {}
         }
@@ -213,7 +213,7 @@ impl ClientContext for Context {
 }
 
 impl Producer {
-    fn client(&self) -> Result<&FutureProducer<Context>, String> {
+    fn client(&self) -> Result<&FutureProducer<ErrorRecorder>, String> {
         self.producer
             .as_ref()
             .ok_or_else(|| "Kafka: the client has ended".to_owned())
@@ -225,7 +225,7 @@ impl Producer {
             let reason = format!("the topic {:?} {problem}", message.kind);
             return Err(Answer::rejected(reason));
         }
-        if let Some(reason) = message.header_problem(report::rejects_header) {
+        if let Some(reason) = message.header_problem(report::header_objection) {
             return Err(Answer::rejected(reason));
         }
         let id = message.id.to_string();
@@ -247,12 +247,12 @@ impl Producer {
         // No other record affects this error: the client checks the size of each record.
         client
             .send_result(record)
-            .map_err(|(error, _)| self.judge(&error, true))
+            .map_err(|(error, _)| self.answer_from_error(&error, true))
     }
 
     /// Returns the answer for an error. A client that ended by itself, as it does if a permission
     /// is missing, only reports that it purged its messages; the cause is its fatal error.
-    fn judge(&self, error: &KafkaError, is_alone: bool) -> Answer {
+    fn answer_from_error(&self, error: &KafkaError, is_alone: bool) -> Answer {
         use RDKafkaErrorCode::{Fatal, MessageTimedOut, PurgeInflight, PurgeQueue};
         let code = error.rdkafka_error_code();
         // Without authentication messages are not sent and time out.
@@ -261,24 +261,24 @@ impl Producer {
                 "{refused}: correct sasl.username and sasl.password"
             ));
         }
-        match (code, self.fatal()) {
+        match (code, self.fatal_error()) {
             (Some(Fatal | PurgeInflight | PurgeQueue), Some(cause)) => {
-                report::answer(&cause, is_alone)
+                report::answer_from_error(&cause, is_alone)
             }
-            _ => report::answer(error, is_alone),
+            _ => report::answer_from_error(error, is_alone),
         }
     }
 
     /// Returns why the client has ended by itself, if it has.
-    fn fatal(&self) -> Option<KafkaError> {
+    fn fatal_error(&self) -> Option<KafkaError> {
         let (code, _) = self.client().ok()?.client().fatal_error()?;
         Some(KafkaError::Global(code))
     }
 
     /// Returns why the outcome of messages in flight is unknown.
-    fn lost(&self) -> Answer {
-        match self.fatal() {
-            Some(cause) => report::answer(&cause, false),
+    fn answer_for_lost(&self) -> Answer {
+        match self.fatal_error() {
+            Some(cause) => report::answer_from_error(&cause, false),
             None => Answer::unavailable(self.down.reason("Kafka: no broker can be reached")),
         }
     }
@@ -291,13 +291,13 @@ impl Producer {
             Err(answer) => answer,
             Ok(delivery) => match delivery.await {
                 Ok(Ok(_)) => Answer::Accepted,
-                Ok(Err((error, _))) => self.judge(&error, is_alone),
+                Ok(Err((error, _))) => self.answer_from_error(&error, is_alone),
                 Err(_) => Answer::unavailable("Kafka: the client has ended"),
             },
         });
         tokio::select! {
             answers = join_all(answers) => answers,
-            () = self.down.token.cancelled() => self.lost().repeat_for(batch),
+            () = self.down.token.cancelled() => self.answer_for_lost().repeat_for(batch),
         }
     }
 }
@@ -329,7 +329,7 @@ impl Destination for Kafka {
             let mut answers = producer.send(batch).await;
             // A broker refuses all records of a request together, including those of other batches.
             if let [Answer::Rejected { .. }] = answers[..] {
-                let alone = self.create();
+                let alone = self.create_producer();
                 answers = match &alone {
                     Ok(alone) => alone.send(batch).await,
                     Err(reason) => Answer::unavailable(reason.clone()).repeat_for(batch),
@@ -348,14 +348,14 @@ impl Destination for Kafka {
         })
     }
 
-    fn rejects_header(&self, name: &str) -> Option<String> {
-        report::rejects_header(name)
+    fn header_objection(&self, name: &str) -> Option<String> {
+        report::header_objection(name)
     }
 
-    fn rejects(&self, message: &Message) -> Option<String> {
+    fn rejection_reason(&self, message: &Message) -> Option<String> {
         let problem = report::topic_problem(&message.kind);
         let problem = problem.map(|problem| format!("the topic {:?} {problem}", message.kind));
-        problem.or_else(|| message.header_problem(report::rejects_header))
+        problem.or_else(|| message.header_problem(report::header_objection))
     }
 
     fn misconfiguration(&self) -> BoxFuture<'_, Option<String>> {
@@ -377,7 +377,7 @@ impl Destination for Kafka {
             let client = producer.client()?.clone();
             // This blocks its thread. The client answers from its cache if it can: a failed client
             // is not asked, because it was dropped.
-            let asked = move || client.client().fetch_cluster_id(ASK).is_some();
+            let asked = move || client.client().fetch_cluster_id(METADATA_TIMEOUT).is_some();
             let asked = tokio::task::spawn_blocking(asked);
             let is_there = tokio::select! {
                 asked = asked => asked.unwrap_or(false),

@@ -52,7 +52,7 @@ impl<W> Lines<W> {
 impl<W: AsyncWrite + Unpin> Lines<W> {
     /// Writes these lines, or none, after ending a partial line. Only a write shows whether a
     /// writer works again: flushing a writer that dropped its buffer succeeds.
-    async fn write(&self, lines: &[u8]) -> io::Result<()> {
+    async fn write_lines(&self, lines: &[u8]) -> io::Result<()> {
         let mut writer = self.writer.lock().await;
         // The future may be dropped before the write succeeds.
         let broke_off = std::mem::replace(&mut writer.broke_off, true);
@@ -75,7 +75,7 @@ impl<W: AsyncWrite + Unpin> Lines<W> {
 }
 
 #[derive(Serialize)]
-struct Entry<'a> {
+struct LineEntry<'a> {
     id: String,
     name: &'a str,
     kind: &'a str,
@@ -98,7 +98,7 @@ enum Payload<'a> {
 }
 
 /// Encodes a message as a line, including its end.
-pub(crate) fn encode(message: &Message) -> Result<Vec<u8>, serde_json::Error> {
+pub(crate) fn encode_line(message: &Message) -> Result<Vec<u8>, serde_json::Error> {
     let payload = message.payload();
     // A line break would end the line. Outside of strings, where JSON allows it, a blank replaces
     // it.
@@ -106,7 +106,7 @@ pub(crate) fn encode(message: &Message) -> Result<Vec<u8>, serde_json::Error> {
         true => Cow::Owned(payload.replace(['\n', '\r'], " ")),
         false => Cow::Borrowed(payload),
     };
-    let entry = Entry {
+    let entry = LineEntry {
         id: message.id.to_string(),
         name: &message.job.name,
         kind: &message.kind,
@@ -119,11 +119,11 @@ pub(crate) fn encode(message: &Message) -> Result<Vec<u8>, serde_json::Error> {
             .iter()
             .map(|(name, value)| (name.as_str(), value.as_str()))
             .collect(),
-        payload: match (message.bytes(), serde_json::from_str(&text)) {
+        payload: match (message.binary_body(), serde_json::from_str(&text)) {
             (None, Ok(json)) => Payload::Json(json),
             _ => Payload::Text(payload),
         },
-        payload_encoding: message.bytes().map(|_| "hex"),
+        payload_encoding: message.binary_body().map(|_| "hex"),
     };
     let mut line = serde_json::to_vec(&entry)?;
     line.push(b'\n');
@@ -139,12 +139,12 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Destination for Lines<W> {
         Box::pin(async move {
             let mut lines = Vec::new();
             for message in batch {
-                match encode(message) {
+                match encode_line(message) {
                     Ok(line) => lines.extend(line),
                     Err(error) => return Answer::unavailable(error.to_string()).repeat_for(batch),
                 }
             }
-            match self.write(&lines).await {
+            match self.write_lines(&lines).await {
                 Ok(()) => Answer::Accepted.repeat_for(batch),
                 Err(error) => {
                     let reason = Reason::new(Failure::Connect, error.to_string());
@@ -155,7 +155,7 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Destination for Lines<W> {
     }
 
     fn probe(&self) -> BoxFuture<'_, Result<(), String>> {
-        Box::pin(async { self.write(b"").await.map_err(|error| error.to_string()) })
+        Box::pin(async { self.write_lines(b"").await.map_err(|error| error.to_string()) })
     }
 
     fn is_gone(&self) -> bool {
@@ -165,7 +165,7 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Destination for Lines<W> {
 
 #[cfg(test)]
 mod tests {
-    use super::encode;
+    use super::encode_line;
     use crate::message::mapping::Mapping;
     use crate::message::template::Template;
     use crate::message::tests::{ID, job};
@@ -174,7 +174,7 @@ mod tests {
     fn every_message_is_one_line() {
         let message =
             Mapping::default().message(job("audit", r#"{"n": 12345678901234567890}"#), ID);
-        let line = encode(&message.expect("a message")).expect("a line");
+        let line = encode_line(&message.expect("a message")).expect("a line");
         assert_eq!(
             String::from_utf8(line).expect("text"),
             "{\"id\":\"01900000-0000-7000-8000-00000000002a\",\"name\":\"audit\",\
@@ -184,7 +184,7 @@ mod tests {
         );
         let mapping = Mapping::default().payload(Template::text("[1,\n2]"));
         let message = mapping.message(job("audit", "{}"), ID);
-        let line = encode(&message.expect("a message")).expect("a line");
+        let line = encode_line(&message.expect("a message")).expect("a line");
         let line = String::from_utf8(line).expect("text");
         assert!(line.ends_with("\"payload\":[1, 2]}\n"), "{line}");
         let row = concat!(
@@ -192,7 +192,7 @@ mod tests {
             r#""hex": "8812"}}"#
         );
         let message = Mapping::default().message(job("audit", row), ID);
-        let line = encode(&message.expect("a message")).expect("a line");
+        let line = encode_line(&message.expect("a message")).expect("a line");
         let line = String::from_utf8(line).expect("text");
         let end = "\"payload\":\"8812\",\"payload_encoding\":\"hex\"}\n";
         assert!(line.ends_with(end), "{line}");

@@ -17,14 +17,14 @@ use tokio_util::sync::CancellationToken;
 
 use crate::destination::answer::Answer;
 use crate::destination::contract::{Destination, UnsafeSetting};
-use crate::destination::pipeline::in_order;
+use crate::destination::pipeline::join_in_order;
 use crate::destination::reason::{Failure, Reason};
 use crate::destination::shared_connection::{ConnectionGuard, SharedConnection};
 use crate::message::Message;
 use connection::NatsConnection;
 
 /// Timeout of a connection attempt: an address may drop packets silently.
-const CONNECT: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A subject that a stream of NATS JetStream stores.
 ///
@@ -68,11 +68,11 @@ pub struct Nats {
     link: SharedConnection<NatsConnection>,
     /// The last message that was refused because a stream was full: nothing is sent until the
     /// stream has room.
-    full: Mutex<Option<Full>>,
+    full: Mutex<Option<FullStream>>,
 }
 
 #[derive(Clone)]
-struct Full {
+struct FullStream {
     subject: String,
     bytes: u64,
 }
@@ -128,18 +128,18 @@ impl Nats {
         let gone = CancellationToken::new();
         let lost = gone.clone();
         let (tell, violations) = watch::channel(Vec::new());
-        let connected = credentials::options(&self.servers, self.credentials.as_deref())?
+        let connected = credentials::connect_options(&self.servers, self.credentials.as_deref())?
             .name("posthaste")
-            .connection_timeout(CONNECT)
+            .connection_timeout(CONNECT_TIMEOUT)
             // The relay limits the time of requests.
             .request_timeout(None)
             .event_callback(move |event| {
                 match event {
                     Event::Disconnected | Event::Closed => lost.cancel(),
                     Event::ServerError(error) => {
-                        let violation = wire::violation(&error.to_string());
+                        let violation = wire::parse_violation(&error.to_string());
                         tell.send_if_modified(|known: &mut Vec<wire::Violation>| {
-                            wire::note(known, violation)
+                            wire::add_violation(known, violation)
                         });
                     }
                     _ => {}
@@ -147,10 +147,10 @@ impl Nats {
                 std::future::ready(())
             })
             .connect(&self.servers);
-        let client = tokio::time::timeout(CONNECT, connected).await;
+        let client = tokio::time::timeout(CONNECT_TIMEOUT, connected).await;
         let client = client
-            .map_err(|_| format!("NATS: no connection within {} s", CONNECT.as_secs()))
-            .map_err(Reason::late)?
+            .map_err(|_| format!("NATS: no connection within {} s", CONNECT_TIMEOUT.as_secs()))
+            .map_err(Reason::timed_out)?
             .map_err(|error| {
                 Reason::new(connect_failure(error.kind()), format!("NATS: {error}"))
             })?;
@@ -167,7 +167,7 @@ impl Nats {
         if let Some(problem) = wire::subject_problem(&message.kind) {
             return refuse(format!("the subject {:?} {problem}", message.kind));
         }
-        if let Some(problem) = message.header_problem(wire::rejects_header) {
+        if let Some(problem) = message.header_problem(wire::header_objection) {
             return refuse(problem);
         }
         let id = message.id.to_string();
@@ -177,9 +177,9 @@ impl Nats {
         let theirs = message.headers.iter();
         let theirs = theirs.map(|(name, value)| (name.as_str(), value.as_str()));
         let mut headers = HeaderMap::new();
-        let mut bytes = message.body().len() + wire::HEADER;
+        let mut bytes = message.body().len() + wire::EMPTY_HEADER_BYTES;
         for (name, value) in own.chain(theirs) {
-            let Some((name, value, length)) = wire::header(name, value) else {
+            let Some((name, value, length)) = wire::encode_header(name, value) else {
                 return refuse(format!("the header {name:?} cannot be written in a line"));
             };
             headers.insert(name, value);
@@ -202,14 +202,14 @@ impl Nats {
         let request = Request::new().headers(headers).payload(payload);
         let reply = match live.request(&message.kind, request).await {
             Ok(reply) => reply,
-            Err(denied) => return Answer::full(denied),
+            Err(denied) => return Answer::backpressure(denied),
         };
         match reply {
             Ok(reply) => {
-                let (answer, is_full) = wire::answer(&reply.payload);
+                let (answer, is_full) = wire::answer_from_reply(&reply.payload);
                 // One full stream of several does not hold up the others.
                 if is_full && self.stream.is_some() {
-                    *self.full() = Some(Full {
+                    *self.full_stream() = Some(FullStream {
                         subject: message.kind.clone(),
                         bytes: message.body().len() as u64,
                     });
@@ -238,8 +238,8 @@ impl Nats {
                 let reason = format!("NATS has no stream for the subject {subject:?}");
                 Answer::retry(Reason::new(Failure::NoRoute, reason))
             }
-            Ok([stream, ..]) => Answer::full(format!("NATS: the stream {stream} has no leader")),
-            Err(reason) if reason.is_denial() => Answer::full(reason.clone()),
+            Ok([stream, ..]) => Answer::backpressure(format!("NATS: the stream {stream} has no leader")),
+            Err(reason) if reason.is_denial() => Answer::backpressure(reason.clone()),
             Err(reason) => Answer::unavailable(reason.clone()),
         }
     }
@@ -251,13 +251,13 @@ impl Nats {
         subject: &str,
     ) -> Result<Vec<String>, Reason> {
         let request = serde_json::json!({ "subject": subject }).to_string();
-        let names = self.ask(live, "STREAM.NAMES", request).await?;
-        names.error()?;
+        let names = self.request_jetstream(live, "STREAM.NAMES", request).await?;
+        names.check_error()?;
         Ok(names.streams)
     }
 
     /// Sends a request to JetStream; an error if JetStream is not enabled.
-    async fn ask(
+    async fn request_jetstream(
         &self,
         live: &NatsConnection,
         what: &str,
@@ -269,7 +269,7 @@ impl Nats {
         };
         let request = Request::new().payload(request.into());
         match live.request(&format!("{api}.{what}"), request).await? {
-            Ok(reply) => Ok(wire::Reply::read(&reply.payload)),
+            Ok(reply) => Ok(wire::Reply::parse(&reply.payload)),
             Err(error) if error.kind() == RequestErrorKind::NoResponders => {
                 Err("NATS: JetStream is not enabled for this account".into())
             }
@@ -279,13 +279,13 @@ impl Nats {
 
     /// Checks whether the full stream has room again.
     async fn has_room(&self, live: &NatsConnection) -> Result<(), Reason> {
-        let Some(full) = self.full().clone() else {
+        let Some(full) = self.full_stream().clone() else {
             return Ok(());
         };
         let streams = self.streams_for(live, &full.subject).await?;
         let info = match streams.first() {
             Some(stream) => {
-                self.ask(live, &format!("STREAM.INFO.{stream}"), String::new())
+                self.request_jetstream(live, &format!("STREAM.INFO.{stream}"), String::new())
                     .await?
             }
             None => wire::Reply::default(),
@@ -293,11 +293,11 @@ impl Nats {
         if info.is_full(full.bytes) {
             return Err(format!("NATS: the stream for {:?} is full", full.subject).into());
         }
-        *self.full() = None;
+        *self.full_stream() = None;
         Ok(())
     }
 
-    fn full(&self) -> MutexGuard<'_, Option<Full>> {
+    fn full_stream(&self) -> MutexGuard<'_, Option<FullStream>> {
         self.full.lock()
     }
 }
@@ -326,7 +326,7 @@ impl Destination for Nats {
             };
             let most = live.client.server_info().max_payload;
             let publish = |message| self.publish(&live, message, most);
-            let sent = in_order(batch.iter().map(publish).collect());
+            let sent = join_in_order(batch.iter().map(publish).collect());
             match live.unless_disconnected(sent).await {
                 Ok(answers) => {
                     if !answers.iter().any(Answer::is_denial) {
@@ -339,11 +339,11 @@ impl Destination for Nats {
         })
     }
 
-    fn rejects_header(&self, name: &str) -> Option<String> {
-        wire::rejects_header(name)
+    fn header_objection(&self, name: &str) -> Option<String> {
+        wire::header_objection(name)
     }
 
-    fn rejects(&self, message: &Message) -> Option<String> {
+    fn rejection_reason(&self, message: &Message) -> Option<String> {
         match self.encode(message, usize::MAX) {
             Err(Answer::Rejected { reason }) => Some(reason.into()),
             _ => None,
@@ -354,8 +354,8 @@ impl Destination for Nats {
         Box::pin(async {
             let live = self.open().await?;
             let checked = async {
-                let info = self.ask(&live, "INFO", String::new()).await?;
-                info.error()?;
+                let info = self.request_jetstream(&live, "INFO", String::new()).await?;
+                info.check_error()?;
                 self.has_room(&live).await
             };
             let outcome: Result<(), Reason> = live.unless_disconnected(checked).await?;
@@ -372,12 +372,12 @@ impl Destination for Nats {
     ) -> BoxFuture<'_, Result<Vec<UnsafeSetting>, Error>> {
         Box::pin(async move {
             let Some(stream) = &self.stream else {
-                return Ok(vec![wire::unknown_stream()]);
+                return Ok(vec![wire::unknown_stream_setting()]);
             };
             let checked = async {
                 let live = self.open().await?;
                 let info = format!("STREAM.INFO.{stream}");
-                let asked = self.ask(&live, &info, String::new());
+                let asked = self.request_jetstream(&live, &info, String::new());
                 let info = live.unless_disconnected(asked).await?;
                 if !info.as_ref().is_err_and(Reason::is_denial) {
                     live.finish_cleanly();

@@ -13,7 +13,7 @@ pub(crate) struct PartialAnswers(Mutex<HashMap<Uuid, Answer>>);
 
 impl PartialAnswers {
     /// Records the answer to a message. A message without an answer is forgotten.
-    pub(crate) fn learn(&self, id: Uuid, answer: &Answer) {
+    pub(crate) fn record_answer(&self, id: Uuid, answer: &Answer) {
         match answer {
             Answer::Unavailable { .. } => self.answers().remove(&id),
             answer => self.answers().insert(id, answer.clone()),
@@ -21,12 +21,12 @@ impl PartialAnswers {
     }
 
     /// Returns the recorded answer, once.
-    pub(crate) fn recall(&self, id: Uuid) -> Option<Answer> {
+    pub(crate) fn take_answer(&self, id: Uuid) -> Option<Answer> {
         self.answers().remove(&id)
     }
 
     /// Removes the answers of a send that returned them.
-    pub(crate) fn forget(&self, batch: &[Message]) {
+    pub(crate) fn remove_answers(&self, batch: &[Message]) {
         let mut answers = self.answers();
         for message in batch {
             answers.remove(&message.id);

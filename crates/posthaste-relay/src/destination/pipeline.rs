@@ -10,7 +10,7 @@ use futures_util::stream::FuturesUnordered;
 /// Starts all futures in this order, without waiting for one before the next, and returns their
 /// outputs. A client that queues a request when its future is first polled therefore preserves the
 /// order of a batch.
-pub(crate) async fn in_order<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
+pub(crate) async fn join_in_order<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
     let mut outcomes = Vec::new();
     let mut waiting = FuturesUnordered::new();
     for (index, future) in futures.into_iter().enumerate() {
@@ -39,7 +39,7 @@ mod tests {
 
     use tokio::sync::Semaphore;
 
-    use super::in_order;
+    use super::join_in_order;
 
     #[tokio::test]
     async fn all_requests_start_in_order_before_any_is_awaited() {
@@ -55,7 +55,7 @@ mod tests {
             }
             n
         };
-        let answers = in_order((0..100).map(ask).collect()).await;
+        let answers = join_in_order((0..100).map(ask).collect()).await;
         let expected: Vec<usize> = (0..100).collect();
         assert_eq!(answers, expected);
         assert_eq!(*begun.lock().expect("a list"), expected);

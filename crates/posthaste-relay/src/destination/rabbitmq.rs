@@ -9,7 +9,7 @@ use lapin::types::{AMQPValue, FieldTable};
 use posthaste::Error;
 
 use crate::destination::amqp::{
-    Amqp, PERSISTENT, Publication, expiration, fits, priority, rejects_header, short,
+    Amqp, PERSISTENT_MODE, Publication, expiration_ms, check_header_size, amqp_priority, header_objection, short_string,
 };
 use crate::destination::answer::Answer;
 use crate::destination::contract::Destination;
@@ -93,16 +93,16 @@ impl RabbitMq {
         now: Timestamp,
     ) -> Result<Publication<'a>, Answer> {
         let exchange = message.queue.as_deref().unwrap_or(&self.exchange);
-        short("the exchange's name", exchange)?;
-        short("the routing key", &message.kind)?;
+        short_string("the exchange's name", exchange)?;
+        short_string("the routing key", &message.kind)?;
         let job = &message.job;
         let mut headers = FieldTable::default();
         for (name, value) in &message.headers {
             let value = AMQPValue::LongString(value.as_str().into());
-            headers.insert(short("a header's name", name)?, value);
+            headers.insert(short_string("a header's name", name)?, value);
         }
-        fits(message)?;
-        if let Some(reason) = message.header_problem(rejects_header) {
+        check_header_size(message)?;
+        if let Some(reason) = message.header_problem(header_objection) {
             return Err(Answer::rejected(reason));
         }
         let enqueued_at = u64::try_from(job.enqueued_at.as_second()).unwrap_or_default();
@@ -111,15 +111,15 @@ impl RabbitMq {
         let mut properties = BasicProperties::default()
             .with_content_type(content_type.into())
             .with_headers(headers)
-            .with_delivery_mode(PERSISTENT)
-            .with_priority(priority(job.priority))
+            .with_delivery_mode(PERSISTENT_MODE)
+            .with_priority(amqp_priority(job.priority))
             .with_message_id(message.id.to_string().into())
             .with_timestamp(enqueued_at)
-            .with_type(short("the job's name", &job.name)?);
-        if message.bytes().is_none() {
+            .with_type(short_string("the job's name", &job.name)?);
+        if message.binary_body().is_none() {
             properties = properties.with_content_encoding("utf-8".into());
         }
-        if let Some(left) = expiration(job.expires_at, now).filter(|_| self.expires) {
+        if let Some(left) = expiration_ms(job.expires_at, now).filter(|_| self.expires) {
             properties = properties.with_expiration(left.into());
         }
         Ok(Publication {
@@ -144,11 +144,11 @@ impl Destination for RabbitMq {
         })
     }
 
-    fn rejects_header(&self, name: &str) -> Option<String> {
-        rejects_header(name)
+    fn header_objection(&self, name: &str) -> Option<String> {
+        header_objection(name)
     }
 
-    fn rejects(&self, message: &Message) -> Option<String> {
+    fn rejection_reason(&self, message: &Message) -> Option<String> {
         match self.encode(message, Timestamp::now()) {
             Err(Answer::Rejected { reason }) => Some(reason.into()),
             _ => None,
@@ -161,8 +161,8 @@ impl Destination for RabbitMq {
         exchange.is_empty().then_some(&*message.kind)
     }
 
-    fn unread<'a>(&'a self, queues: &'a [String]) -> BoxFuture<'a, Result<Vec<String>, String>> {
-        Box::pin(self.amqp.without_consumers(queues))
+    fn queues_without_workers<'a>(&'a self, queues: &'a [String]) -> BoxFuture<'a, Result<Vec<String>, String>> {
+        Box::pin(self.amqp.queues_without_consumers(queues))
     }
 
     fn probe(&self) -> BoxFuture<'_, Result<(), String>> {
@@ -230,7 +230,7 @@ mod tests {
         ] {
             let mapping = Mapping::default().header(name, Template::text(value));
             let message = mapping.message(job("a", "{}"), ID).expect("a message");
-            assert_eq!(rabbitmq.rejects(&message).is_some(), is_refused, "{name}");
+            assert_eq!(rabbitmq.rejection_reason(&message).is_some(), is_refused, "{name}");
         }
     }
 }

@@ -86,7 +86,7 @@ impl Reason {
 #[cfg(any(feature = "amqp", feature = "nats"))]
 impl Reason {
     /// Creates a reason for an answer that was not received in time.
-    pub(crate) fn late(text: impl Into<String>) -> Self {
+    pub(crate) fn timed_out(text: impl Into<String>) -> Self {
         Self::new(Failure::Timeout, text)
     }
 }

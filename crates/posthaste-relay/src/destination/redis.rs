@@ -22,19 +22,19 @@ use crate::destination::reason::Reason;
 
 #[cfg(any(feature = "celery-redis", feature = "sidekiq"))]
 pub(crate) use lists::List;
-use refusal::{describe, failed, refusal};
+use refusal::{describe_error, reason_from_error, answer_from_refusal};
 #[cfg(any(feature = "asynq", feature = "bullmq"))]
 pub(crate) use scripts::{Calls, Script};
 
 /// Timeout of a connection attempt: an address may drop packets silently.
-const CONNECT: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-type Slot = Arc<OnceCell<MultiplexedConnection>>;
+type ConnectionSlot = Arc<OnceCell<MultiplexedConnection>>;
 
 /// A Redis server; many batches use one connection concurrently.
 pub(crate) struct Redis {
     client: Client,
-    connection: Mutex<Slot>,
+    connection: Mutex<ConnectionSlot>,
     /// The last error of a command that only registers a queue, while messages were accepted.
     beside: Mutex<Option<String>>,
 }
@@ -42,7 +42,7 @@ pub(crate) struct Redis {
 /// Drops the connection unless all answers arrived: after an ambiguous result it is not used again.
 struct DropUnlessAnswered<'a> {
     redis: &'a Redis,
-    slot: Slot,
+    slot: ConnectionSlot,
     is_over: bool,
 }
 
@@ -69,7 +69,7 @@ impl Redis {
 
     /// Sends all commands together; returns an answer for each, which may be an error of the
     /// server. If the function itself fails, the commands may have had effects.
-    pub(crate) async fn ask(
+    pub(crate) async fn send_commands(
         &self,
         commands: &mut Pipeline,
     ) -> Result<Vec<Result<Value, RedisError>>, Reason> {
@@ -80,13 +80,13 @@ impl Redis {
             is_over: false,
         };
         let connection = slot.get_or_try_init(|| self.connect()).await;
-        let mut connection = connection.map_err(|error| failed(&error))?.clone();
+        let mut connection = connection.map_err(|error| reason_from_error(&error))?.clone();
         let answers = commands.ignore_errors().query_async(&mut connection).await;
         let answers: Vec<Result<Value, RedisError>> =
-            answers.map_err(|error: RedisError| failed(&error))?;
+            answers.map_err(|error: RedisError| reason_from_error(&error))?;
         let is_refused = |answer: &Result<_, RedisError>| {
             let error = answer.as_ref().err();
-            error.is_some_and(|error| matches!(refusal(error), Answer::Backpressure { .. }))
+            error.is_some_and(|error| matches!(answer_from_refusal(error), Answer::Backpressure { .. }))
         };
         doubt.is_over = !answers.iter().any(is_refused);
         Ok(answers)
@@ -94,16 +94,16 @@ impl Redis {
 
     /// Returns the answers to commands that change nothing; fails if one is refused.
     #[cfg(any(feature = "asynq", feature = "bullmq", feature = "sidekiq"))]
-    pub(crate) async fn read<T: redis::FromRedisValue>(
+    pub(crate) async fn read_all<T: redis::FromRedisValue>(
         &self,
         commands: &mut Pipeline,
     ) -> Result<Vec<T>, String> {
         let answers = match commands.is_empty() {
             true => Vec::new(),
-            false => self.ask(commands).await?,
+            false => self.send_commands(commands).await?,
         };
         let read = |answer: Result<Value, RedisError>| {
-            let value = answer.map_err(|error| describe(&error))?;
+            let value = answer.map_err(|error| describe_error(&error))?;
             redis::from_redis_value(value).map_err(|error| format!("Redis: {error}"))
         };
         answers.into_iter().map(read).collect()
@@ -113,7 +113,7 @@ impl Redis {
     pub(crate) async fn misconfiguration(&self) -> Option<String> {
         let mut commands = redis::pipe();
         commands.cmd("INFO").arg("cluster");
-        let answers = self.ask(&mut commands).await.ok()?;
+        let answers = self.send_commands(&mut commands).await.ok()?;
         let info: String = redis::from_redis_value(answers.into_iter().next()?.ok()?).ok()?;
         let is_cluster = info.lines().any(|line| line.trim() == "cluster_enabled:1");
         is_cluster.then(|| {
@@ -129,11 +129,11 @@ impl Redis {
         // that may need memory. This write does nothing, because the list does not exist.
         let mut commands = redis::pipe();
         commands.cmd("LPUSHX").arg("posthaste:probe").arg("");
-        for answer in self.ask(&mut commands).await? {
+        for answer in self.send_commands(&mut commands).await? {
             match answer {
                 // The account may be limited to the commands that it needs.
                 Err(error) if error.code() == Some("NOPERM") => {}
-                answer => drop(answer.map_err(|error| describe(&error))?),
+                answer => drop(answer.map_err(|error| describe_error(&error))?),
             }
         }
         Ok(())
@@ -142,7 +142,7 @@ impl Redis {
     /// Logs once that registering a queue was refused although messages were accepted: they are not
     /// sent again for it.
     fn log_unrecorded_queue(&self, error: &RedisError) {
-        let error = describe(error);
+        let error = describe_error(error);
         let mut last = self.beside.lock();
         if last.as_ref() != Some(&error) {
             tracing::warn!(
@@ -160,19 +160,19 @@ impl Redis {
         for setting in ["maxmemory-policy", "maxmemory", "appendonly", "appendfsync"] {
             commands.cmd("CONFIG").arg("GET").arg(setting);
         }
-        let answers = self.ask(&mut commands).await;
+        let answers = self.send_commands(&mut commands).await;
         let answers = answers.map_err(|reason| Error::invalid("redis", String::from(reason)))?;
         let settings: Result<Vec<(String, String)>, RedisError> = answers
             .into_iter()
             .map(|answer| Ok(redis::from_redis_value(answer?)?))
             .collect();
         Ok(match settings {
-            Ok(settings) => judge(&settings),
+            Ok(settings) => find_unsafe_settings(&settings),
             Err(error) => vec![UnsafeSetting {
                 setting: "config".into(),
                 lost: format!(
                     "its durability settings cannot be read ({})",
-                    describe(&error)
+                    describe_error(&error)
                 ),
             }],
         })
@@ -180,7 +180,7 @@ impl Redis {
 
     async fn connect(&self) -> Result<MultiplexedConnection, RedisError> {
         let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(CONNECT))
+            .set_connection_timeout(Some(CONNECT_TIMEOUT))
             // The relay limits the time of requests.
             .set_response_timeout(None);
         self.client
@@ -188,7 +188,7 @@ impl Redis {
             .await
     }
 
-    fn slot(&self) -> MutexGuard<'_, Slot> {
+    fn slot(&self) -> MutexGuard<'_, ConnectionSlot> {
         self.connection.lock()
     }
 }
@@ -197,13 +197,13 @@ impl Drop for DropUnlessAnswered<'_> {
     fn drop(&mut self) {
         let mut slot = self.redis.slot();
         if !self.is_over && Arc::ptr_eq(&slot, &self.slot) {
-            *slot = Slot::default();
+            *slot = ConnectionSlot::default();
         }
     }
 }
 
 /// Judges settings and their values, as `CONFIG GET` returns them.
-fn judge(settings: &[(String, String)]) -> Vec<UnsafeSetting> {
+fn find_unsafe_settings(settings: &[(String, String)]) -> Vec<UnsafeSetting> {
     let value = |name: &str| {
         let found = settings.iter().find(|(setting, _)| setting == name);
         found.map_or("", |(_, value)| value.as_str())
@@ -238,7 +238,7 @@ fn judge(settings: &[(String, String)]) -> Vec<UnsafeSetting> {
 
 /// Returns the queues that no worker reads.
 #[cfg(any(feature = "asynq", feature = "bullmq", feature = "sidekiq"))]
-pub(crate) fn without_readers(
+pub(crate) fn queues_without_readers(
     queues: &[String],
     read: impl Iterator<Item = String>,
 ) -> Vec<String> {
@@ -249,7 +249,7 @@ pub(crate) fn without_readers(
 
 #[cfg(test)]
 mod tests {
-    use super::judge;
+    use super::find_unsafe_settings;
 
     fn unsafe_names(policy: &str, appendonly: &str, fsync: &str) -> Vec<String> {
         let settings = [
@@ -258,7 +258,7 @@ mod tests {
             ("appendfsync", fsync),
         ];
         let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        judge(&settings)
+        find_unsafe_settings(&settings)
             .into_iter()
             .map(|one| one.setting)
             .collect()

@@ -7,16 +7,16 @@ use std::sync::Arc;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::OnceCell;
 
-type Slot<T> = Arc<OnceCell<Arc<T>>>;
+type ConnectionSlot<T> = Arc<OnceCell<Arc<T>>>;
 
 /// Holds the open connection, if there is one.
-pub(crate) struct SharedConnection<T>(Mutex<Slot<T>>);
+pub(crate) struct SharedConnection<T>(Mutex<ConnectionSlot<T>>);
 
 /// The use of a connection by one batch or request. Unless it finishes cleanly, no other use of
 /// that connection begins: a future that was dropped midway may have left unread answers.
 pub(crate) struct ConnectionGuard<'a, T> {
     link: &'a SharedConnection<T>,
-    slot: Slot<T>,
+    slot: ConnectionSlot<T>,
     connection: Arc<T>,
     is_over: bool,
 }
@@ -46,15 +46,15 @@ impl<T> SharedConnection<T> {
         })
     }
 
-    fn usable_slot(&self, is_alive: impl FnOnce(&T) -> bool) -> Slot<T> {
+    fn usable_slot(&self, is_alive: impl FnOnce(&T) -> bool) -> ConnectionSlot<T> {
         let mut slot = self.slot();
         if slot.get().is_some_and(|one| !is_alive(one)) {
-            *slot = Slot::default();
+            *slot = ConnectionSlot::default();
         }
         Arc::clone(&slot)
     }
 
-    fn slot(&self) -> MutexGuard<'_, Slot<T>> {
+    fn slot(&self) -> MutexGuard<'_, ConnectionSlot<T>> {
         self.0.lock()
     }
 }
@@ -78,7 +78,7 @@ impl<T> Drop for ConnectionGuard<'_, T> {
     fn drop(&mut self) {
         let mut slot = self.link.slot();
         if !self.is_over && Arc::ptr_eq(&slot, &self.slot) {
-            *slot = Slot::default();
+            *slot = ConnectionSlot::default();
         }
     }
 }

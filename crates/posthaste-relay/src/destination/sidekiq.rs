@@ -14,13 +14,13 @@ use redis::Pipeline;
 use crate::destination::answer::Answer;
 use crate::destination::contract::{Destination, UnsafeSetting};
 use crate::destination::redis::{List, Redis};
-use crate::message::json::{depth_over, put_text};
+use crate::message::json::{depth_beyond, put_text};
 use crate::message::{Arguments, Message};
 pub use options::ToggleOrCount;
-use options::{Options, rejects_header};
+use options::{Options, header_objection};
 
 /// Sidekiq's default queue.
-const QUEUE: &str = "default";
+const DEFAULT_QUEUE: &str = "default";
 
 /// The unit of times in jobs.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -33,7 +33,7 @@ pub enum TimeUnit {
 }
 
 /// Ruby reads JSON nested 100 deep; the job object and its argument list take two levels.
-const DEEPEST: usize = 98;
+const MAX_DEPTH: usize = 98;
 
 /// Sidekiq's queues in Redis: `SADD queues <queue>`, `LPUSH queue:<queue> <job>`.
 ///
@@ -81,7 +81,7 @@ impl Sidekiq {
     pub fn new(url: &str) -> Result<Self, Error> {
         Ok(Self {
             redis: Redis::new(url)?,
-            queue: QUEUE.into(),
+            queue: DEFAULT_QUEUE.into(),
             options: Options::default(),
             times: TimeUnit::default(),
         })
@@ -129,7 +129,7 @@ impl Sidekiq {
 }
 
 /// Encodes a job as Sidekiq's client writes it.
-fn encode(
+fn encode_job(
     message: &Message,
     queue: &str,
     options: &Options,
@@ -155,9 +155,9 @@ fn encode(
         }
     }
     job.push_str(",\"jid\":\"");
-    job.push_str(jid(message.id.simple().encode_lower(&mut [0; 32])));
+    job.push_str(sidekiq_id(message.id.simple().encode_lower(&mut [0; 32])));
     job.push('"');
-    options.put(&mut job);
+    options.put_options(&mut job);
     job.push_str(",\"created_at\":");
     put_time(&mut job, message.job.enqueued_at, times);
     // Sidekiq sets it itself when a scheduled job is due.
@@ -179,17 +179,17 @@ fn encode(
 }
 
 /// Returns why Sidekiq could not run a job, or would run another.
-fn problem(message: &Message, queue: &str) -> Option<String> {
+fn job_problem(message: &Message, queue: &str) -> Option<String> {
     if message.kind.trim().is_empty() || queue.trim().is_empty() {
         return Some("a Sidekiq job needs a class and a queue".into());
     }
-    let depth = depth_over(message.payload(), DEEPEST);
+    let depth = depth_beyond(message.payload(), MAX_DEPTH);
     if let Some(depth) = depth.filter(|_| message.is_json()) {
         return Some(format!(
-            "its arguments are nested {depth} levels deep, but Ruby reads {DEEPEST}"
+            "its arguments are nested {depth} levels deep, but Ruby reads {MAX_DEPTH}"
         ));
     }
-    message.header_problem(rejects_header)
+    message.header_problem(header_objection)
 }
 
 fn put_time(job: &mut String, at: Timestamp, times: TimeUnit) {
@@ -215,30 +215,30 @@ fn put_seconds(job: &mut String, microseconds: i64) {
 
 /// Returns the 24 digits of a Sidekiq id: those of the delivery id that differ within a database,
 /// and almost always between two.
-fn jid(id: &str) -> &str {
+fn sidekiq_id(id: &str) -> &str {
     &id[8..]
 }
 
 /// The list of scheduled jobs, of any queue; the list of the queue itself is 0.
-const SCHEDULED: u8 = 1;
+const SCHEDULED_LIST: u8 = 1;
 
 /// Adds the commands for the jobs of one queue, with their times if they have them.
-fn write(commands: &mut Pipeline, (queue, list): List<'_>, jobs: &[(Option<Timestamp>, String)]) {
+fn add_list_commands(commands: &mut Pipeline, (queue, list): List<'_>, jobs: &[(Option<Timestamp>, String)]) {
     commands.cmd("SADD").arg("queues").arg(queue);
     match list {
-        SCHEDULED => commands.cmd("ZADD").arg("schedule"),
+        SCHEDULED_LIST => commands.cmd("ZADD").arg("schedule"),
         _ => commands.cmd("LPUSH").arg(format!("queue:{queue}")),
     };
     for (at, job) in jobs {
         if let Some(at) = at {
-            commands.arg(score(*at));
+            commands.arg(scheduled_score(*at));
         }
         commands.arg(job);
     }
 }
 
 /// Returns a time as Sidekiq sorts by it.
-fn score(at: Timestamp) -> String {
+fn scheduled_score(at: Timestamp) -> String {
     (at.as_microsecond() as f64 / 1e6).to_string()
 }
 
@@ -252,36 +252,36 @@ impl Destination for Sidekiq {
             let now = Timestamp::now();
             let element = |message: &'a Message| {
                 let queue = self.receiver_queue(message);
-                if let Some(reason) = problem(message, queue) {
+                if let Some(reason) = job_problem(message, queue) {
                     return Err(reason);
                 }
-                let job = encode(message, queue, &self.options, self.times, now);
-                let list = message.at.map_or(0, |_| SCHEDULED);
+                let job = encode_job(message, queue, &self.options, self.times, now);
+                let list = message.at.map_or(0, |_| SCHEDULED_LIST);
                 Ok(((queue, list), (message.at, job)))
             };
-            self.redis.push(batch, element, write).await
+            self.redis.push(batch, element, add_list_commands).await
         })
     }
 
-    fn rejects_header(&self, name: &str) -> Option<String> {
-        rejects_header(name)
+    fn header_objection(&self, name: &str) -> Option<String> {
+        header_objection(name)
     }
 
-    fn rejects(&self, message: &Message) -> Option<String> {
-        problem(message, self.receiver_queue(message))
+    fn rejection_reason(&self, message: &Message) -> Option<String> {
+        job_problem(message, self.receiver_queue(message))
     }
 
     fn receiver_queue<'a>(&'a self, message: &'a Message) -> Option<&'a str> {
         Some(Self::receiver_queue(self, message))
     }
 
-    fn unread<'a>(&'a self, queues: &'a [String]) -> BoxFuture<'a, Result<Vec<String>, String>> {
-        Box::pin(processes::unread(&self.redis, queues))
+    fn queues_without_workers<'a>(&'a self, queues: &'a [String]) -> BoxFuture<'a, Result<Vec<String>, String>> {
+        Box::pin(processes::queues_without_processes(&self.redis, queues))
     }
 
     /// Sidekiq's poller pushes scheduled jobs by the name of their class, with Sidekiq's defaults:
     /// without its own `retry` a job would be tried 25 times, whatever its class sets.
-    fn ahead(&self) -> Duration {
+    fn max_lead_time(&self) -> Duration {
         match self.options.retry {
             Some(_) => Duration::MAX,
             None => Duration::ZERO,
@@ -306,7 +306,7 @@ impl Destination for Sidekiq {
 
 #[cfg(test)]
 mod tests {
-    use super::{Options, TimeUnit, ToggleOrCount, encode, put_seconds, put_time, score};
+    use super::{Options, TimeUnit, ToggleOrCount, encode_job, put_seconds, put_time, scheduled_score};
     use crate::destination::golden::{Case, cases};
     use jiff::Timestamp;
     use posthaste::settings::Read as _;
@@ -328,7 +328,7 @@ mod tests {
         }
         let queue = fields["queue"].get().trim_matches('"');
         match mapped.at {
-            Some(at) => assert_eq!(theirs[1..], ["schedule".to_owned(), score(at)]),
+            Some(at) => assert_eq!(theirs[1..], ["schedule".to_owned(), scheduled_score(at)]),
             None => assert_eq!(theirs[1..], [format!("queue:{queue}")]),
         }
         let now = mapped.job.enqueued_at;
@@ -345,7 +345,7 @@ mod tests {
             dead: None,
         };
         assert!(options.retry.is_some(), "its client always says it");
-        let mine = encode(&mapped, queue, &options, times, now);
+        let mine = encode_job(&mapped, queue, &options, times, now);
         let delivery_id = format!(",\"delivery_id\":\"{}\"", mapped.id);
         assert!(mine.contains(&delivery_id), "{mine}");
         let mine = mine.replace(&delivery_id, "");

@@ -18,10 +18,10 @@ use crate::destination::partial_answers::PartialAnswers;
 use crate::message::Message;
 use mail::Mail;
 use reply::MailOutcome;
-use server::{Server, Session};
+use server::{MailServer, Session};
 
 /// Idle time after which the server may have closed a connection.
-const RESTS: Duration = Duration::from_secs(30);
+const MAX_IDLE_TIME: Duration = Duration::from_secs(30);
 /// The most idle connections between batches.
 const MAX_IDLE_SESSIONS: usize = 32;
 
@@ -72,7 +72,7 @@ const MAX_IDLE_SESSIONS: usize = 32;
 /// # Ok(()) }
 /// ```
 pub struct Smtp {
-    server: Server,
+    server: MailServer,
     from: Option<String>,
     to: Option<String>,
     idle_session: Mutex<Vec<(Session, Instant)>>,
@@ -87,7 +87,7 @@ impl Smtp {
     /// certificates are used.
     pub fn new(url: &str) -> Result<Self, Error> {
         Ok(Self {
-            server: Server::new(url)?,
+            server: MailServer::new(url)?,
             from: None,
             to: None,
             idle_session: Mutex::default(),
@@ -116,7 +116,7 @@ impl Smtp {
                 Ok(mail) => self.send_one(&mut session, message.id, &mail).await,
                 Err(reason) => Answer::rejected(reason),
             };
-            self.known.learn(message.id, &answer);
+            self.known.record_answer(message.id, &answer);
             answers.push(answer.clone());
             if matches!(answer, Answer::Unavailable { .. }) || answer.is_denial() {
                 // The server is down or denies the account: nothing else is sent, and no message
@@ -147,7 +147,7 @@ impl Smtp {
                     Err(reason) => return Answer::unavailable(reason),
                 },
             };
-            let sent = session.send(mail, || self.known.learn(id, &risk)).await;
+            let sent = session.send(mail, || self.known.record_answer(id, &risk)).await;
             match sent {
                 MailOutcome::Answered(answer) | MailOutcome::Denied(answer) => {
                     *held = Some(session).filter(Session::is_usable);
@@ -173,7 +173,7 @@ impl Smtp {
 
     fn idle_session(&self) -> Option<Session> {
         let mut sessions = self.sessions();
-        sessions.retain(|(_, since)| since.elapsed() < RESTS);
+        sessions.retain(|(_, since)| since.elapsed() < MAX_IDLE_TIME);
         sessions.pop().map(|(session, _)| session)
     }
 
@@ -190,21 +190,21 @@ impl Destination for Smtp {
     fn send<'a>(&'a self, batch: &'a [Message]) -> BoxFuture<'a, Vec<Answer>> {
         Box::pin(async move {
             let answers = self.send_all(batch).await;
-            self.known.forget(batch);
+            self.known.remove_answers(batch);
             answers
         })
     }
 
-    fn rejects_header(&self, name: &str) -> Option<String> {
-        mail::rejects_header(name)
+    fn header_objection(&self, name: &str) -> Option<String> {
+        mail::header_objection(name)
     }
 
-    fn rejects(&self, message: &Message) -> Option<String> {
+    fn rejection_reason(&self, message: &Message) -> Option<String> {
         Mail::from_message(message, self.from.as_deref(), self.to.as_deref()).err()
     }
 
-    fn recall(&self, id: Uuid) -> Option<Answer> {
-        self.known.recall(id)
+    fn recall_answer(&self, id: Uuid) -> Option<Answer> {
+        self.known.take_answer(id)
     }
 
     fn can_deduplicate(&self) -> bool {

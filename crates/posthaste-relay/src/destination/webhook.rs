@@ -24,7 +24,7 @@ use address_policy::Forbidden;
 
 /// The most connections that stay open to addresses that messages set, regardless of the number of
 /// file descriptors.
-const MOST_IDLE: usize = 4_000;
+const MAX_IDLE_CONNECTIONS: usize = 4_000;
 
 /// A webhook: each message is posted to a URL.
 ///
@@ -88,18 +88,18 @@ pub struct Webhook {
 impl Webhook {
     /// Posts to this URL, which must be public, with a client of this configuration.
     pub fn new(client: ClientBuilder, url: &str) -> Result<Self, Error> {
-        Self::within(client, url, AddressPolicy::public())
+        Self::with_address_policy(client, url, AddressPolicy::public())
     }
 
     /// As [`new`](Self::new), for addresses that this policy allows.
-    pub fn within(
+    pub fn with_address_policy(
         client: ClientBuilder,
         url: &str,
         address_policy: AddressPolicy,
     ) -> Result<Self, Error> {
         let url = http::address(url)?;
         let refused = |forbidden: Forbidden| Error::invalid("url", forbidden.to_string());
-        address_policy.check(&url).map_err(refused)?;
+        address_policy.check_url(&url).map_err(refused)?;
         let webhook = Self::to_each(client, address_policy)?;
         let url = Some(url);
         Ok(Self { url, ..webhook })
@@ -109,7 +109,7 @@ impl Webhook {
     pub fn to_each(client: ClientBuilder, address_policy: AddressPolicy) -> Result<Self, Error> {
         let requests = 100;
         Ok(Self {
-            client: http::client(address_policy.bound(client))?,
+            client: http::client(address_policy.restrict_client(client))?,
             url: None,
             address_policy,
             secrets: Vec::new(),
@@ -119,7 +119,7 @@ impl Webhook {
             again: false,
             known: PartialAnswers::default(),
             faults: Faults::default(),
-            keep_alive: KeepAlive::new(http::quarter_of_descriptors().min(MOST_IDLE)),
+            keep_alive: KeepAlive::new(http::quarter_of_descriptors().min(MAX_IDLE_CONNECTIONS)),
             is_used: AtomicBool::new(false),
         })
     }
@@ -164,7 +164,7 @@ impl Webhook {
                 self.turns.found();
                 answer
             }
-            Err(NoFiles) => {
+            Err(FileLimitReached) => {
                 if self.turns.lower() {
                     let destination = self.label();
                     tracing::warn!(
@@ -172,15 +172,15 @@ impl Webhook {
                         "{FILE_LIMIT_REACHED}: fewer requests are sent at once"
                     );
                 }
-                Answer::full(Reason::new(Failure::Other, FILE_LIMIT_REACHED))
+                Answer::backpressure(Reason::new(Failure::Other, FILE_LIMIT_REACHED))
             }
         };
-        self.known.learn(message.id, &answer);
+        self.known.record_answer(message.id, &answer);
         answer
     }
 
-    async fn post(&self, message: &Message) -> Result<Answer, NoFiles> {
-        let (url, mut headers) = match (self.address(message), self.encode(message)) {
+    async fn post(&self, message: &Message) -> Result<Answer, FileLimitReached> {
+        let (url, mut headers) = match (self.target_url(message), self.encode(message)) {
             (Ok(url), Ok(headers)) => (url, headers),
             (Err(reason), _) | (_, Err(reason)) => return Ok(Answer::rejected(reason)),
         };
@@ -203,13 +203,13 @@ impl Webhook {
                 let verdict = http::verdict(answer).await;
                 match asked {
                     Some(asked) => self.classify_own_address(verdict, failure, &asked),
-                    None => self.judge(verdict.blaming_the_job(), failure),
+                    None => self.answer_from_verdict(verdict.blaming_the_job(), failure),
                 }
             }
-            Err(error) if http::lacks_files(&error) => return Err(NoFiles),
+            Err(error) if http::lacks_files(&error) => return Err(FileLimitReached),
             Err(error) => match asked {
-                Some(asked) => unavailable(&error, &asked),
-                None => unavailable_alone(&error),
+                Some(asked) => classify_missing_answer(&error, &asked),
+                None => classify_missing_answer_alone(&error),
             },
         };
         drop(keep_alive);
@@ -217,12 +217,12 @@ impl Webhook {
     }
 
     /// Returns the URL of a message. An address that the message sets is not trusted.
-    fn address(&self, message: &Message) -> Result<Url, String> {
+    fn target_url(&self, message: &Message) -> Result<Url, String> {
         match (&message.queue, &self.url) {
             (Some(own), _) => {
                 let own = http::address(own).map_err(|error| error.to_string())?;
                 self.address_policy
-                    .check(&own)
+                    .check_url(&own)
                     .map_err(|error| error.to_string())?;
                 Ok(own)
             }
@@ -235,7 +235,7 @@ impl Webhook {
     }
 
     fn encode(&self, message: &Message) -> Result<HeaderMap, String> {
-        let mut headers = headers::encode(
+        let mut headers = headers::encode_headers(
             &message.job,
             message.id,
             message.body(),
@@ -261,22 +261,22 @@ impl Webhook {
     ) -> Answer {
         let Verdict::Endpoint { reason, .. } = verdict else {
             asked.taken();
-            return self.judge(verdict, failure);
+            return self.answer_from_verdict(verdict, failure);
         };
         let reason = Reason::new(failure, reason);
         match asked.failed() {
             Blame::Job => Answer::retry(reason),
-            Blame::Endpoint { .. } => Answer::full(reason),
+            Blame::Endpoint { .. } => Answer::backpressure(reason),
         }
     }
 
-    fn judge(&self, verdict: Verdict, failure: Failure) -> Answer {
+    fn answer_from_verdict(&self, verdict: Verdict, failure: Failure) -> Answer {
         let of = |reason| Reason::new(failure, reason);
         match verdict {
             Verdict::Done => Answer::Accepted,
             Verdict::Refused { reason } if self.again => Answer::retry(of(reason)),
             Verdict::Refused { reason } => Answer::rejected(of(reason)),
-            Verdict::Endpoint { reason, .. } => Answer::full(of(reason)),
+            Verdict::Endpoint { reason, .. } => Answer::backpressure(of(reason)),
             Verdict::Later(later) => Answer::Retry {
                 reason: of(later.to_string()),
                 after: later.wait(),
@@ -285,7 +285,7 @@ impl Webhook {
     }
 
     /// Sends messages one after the other; none overtakes an unanswered one.
-    async fn in_order(&self, batch: &[Message]) -> Vec<Answer> {
+    async fn send_in_order(&self, batch: &[Message]) -> Vec<Answer> {
         let mut answers = Vec::with_capacity(batch.len());
         for message in batch {
             let answer = self.send_one(message).await;
@@ -316,12 +316,12 @@ fn failure_for_status(status: StatusCode) -> Failure {
 }
 
 /// This process may open no more files; the receiver is not the cause.
-struct NoFiles;
+struct FileLimitReached;
 
 /// Classifies a missing answer of the destination's own address: it is down, unless it answers all
 /// other messages.
-fn unavailable(error: &reqwest::Error, asked: &Asked<'_>) -> Answer {
-    let reason = not_answered(error);
+fn classify_missing_answer(error: &reqwest::Error, asked: &Asked<'_>) -> Answer {
+    let reason = missing_answer_reason(error);
     match !error.is_connect() && asked.failed() == Blame::Job {
         true => Answer::retry(reason),
         false => Answer::unavailable(reason),
@@ -329,14 +329,14 @@ fn unavailable(error: &reqwest::Error, asked: &Asked<'_>) -> Answer {
 }
 
 /// Classifies a missing answer of an address that the message sets: it affects this message only.
-fn unavailable_alone(error: &reqwest::Error) -> Answer {
+fn classify_missing_answer_alone(error: &reqwest::Error) -> Answer {
     match Forbidden::is_cause_of(error) {
         true => Answer::rejected(http::describe(error)),
-        false => Answer::retry(not_answered(error)),
+        false => Answer::retry(missing_answer_reason(error)),
     }
 }
 
-fn not_answered(error: &reqwest::Error) -> Reason {
+fn missing_answer_reason(error: &reqwest::Error) -> Reason {
     let failure = match error.is_timeout() {
         true => Failure::Timeout,
         false => Failure::Connect,
@@ -356,25 +356,25 @@ impl Destination for Webhook {
     fn send<'a>(&'a self, batch: &'a [Message]) -> BoxFuture<'a, Vec<Answer>> {
         Box::pin(async move {
             let answers = match self.requests {
-                1 => self.in_order(batch).await,
+                1 => self.send_in_order(batch).await,
                 _ => join_all(batch.iter().map(|message| self.send_one(message))).await,
             };
-            self.known.forget(batch);
+            self.known.remove_answers(batch);
             answers
         })
     }
 
-    fn rejects_header(&self, name: &str) -> Option<String> {
-        headers::rejects(name)
+    fn header_objection(&self, name: &str) -> Option<String> {
+        headers::header_objection(name)
     }
 
-    fn rejects(&self, message: &Message) -> Option<String> {
-        let refused = self.address(message).err();
+    fn rejection_reason(&self, message: &Message) -> Option<String> {
+        let refused = self.target_url(message).err();
         refused.or_else(|| self.encode(message).err())
     }
 
-    fn recall(&self, id: Uuid) -> Option<Answer> {
-        self.known.recall(id)
+    fn recall_answer(&self, id: Uuid) -> Option<Answer> {
+        self.known.take_answer(id)
     }
 
     /// A receiver need not answer a HEAD request.

@@ -14,17 +14,17 @@ use crate::store;
 use crate::store::status::{RelayState, RelayStatus};
 
 /// Shortest time between two reports of a changed status; a changed state is reported at once.
-const FLUSH_AFTER: Duration = Duration::from_secs(5);
+const MIN_REPORT_INTERVAL: Duration = Duration::from_secs(5);
 /// Time between two reports of an unchanged status. A relay that reports nothing for three times as
 /// long is shown as silent (src/store/relays.sql).
-const FLUSH_ALWAYS: Duration = Duration::from_secs(10);
+const MAX_REPORT_INTERVAL: Duration = Duration::from_secs(10);
 /// Time between two checks of whether a task is due.
-const TICK: Duration = Duration::from_secs(1);
+const TASK_POLL: Duration = Duration::from_secs(1);
 /// Time between two requests of a standby for the lease.
 const STANDBY_POLL: Duration = Duration::from_secs(2);
 
 /// Runs until the worker has ended.
-pub(crate) async fn run(shared: Arc<Shared>, worker: ConsumerContext) {
+pub(crate) async fn run_tasks(shared: Arc<Shared>, worker: ConsumerContext) {
     let leasing = async {
         if shared.options.ordered {
             tokio::select! {
@@ -37,9 +37,9 @@ pub(crate) async fn run(shared: Arc<Shared>, worker: ConsumerContext) {
     let mut readers = ConsumerWatch::new(&shared);
     let asking = async {
         loop {
-            readers.poll().await;
+            readers.check_if_due().await;
             tokio::select! {
-                () = tokio::time::sleep(TICK) => {}
+                () = tokio::time::sleep(TASK_POLL) => {}
                 () = worker.ended() => break,
             }
         }
@@ -66,9 +66,9 @@ impl<'a> StatusReporter<'a> {
     }
 
     async fn run(mut self) {
-        let pause = TICK.min(self.worker.rescue_after() / 8);
+        let pause = TASK_POLL.min(self.worker.rescue_after() / 8);
         loop {
-            self.flush().await;
+            self.report_if_due().await;
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
                 () = self.worker.ended() => break,
@@ -76,16 +76,16 @@ impl<'a> StatusReporter<'a> {
         }
         // Writes the final status, even if the last report is recent.
         self.flushed = None;
-        self.flush().await;
+        self.report_if_due().await;
     }
 
-    async fn flush(&mut self) {
-        let state = self.state();
+    async fn report_if_due(&mut self) {
+        let state = self.relay_state();
         let status = self.shared.status().clone();
         let is_due = match &self.flushed {
             None => true,
-            Some((at, flushed, _)) if *flushed != state || at.elapsed() >= FLUSH_ALWAYS => true,
-            Some((at, _, flushed)) => at.elapsed() >= FLUSH_AFTER && *flushed != status,
+            Some((at, flushed, _)) if *flushed != state || at.elapsed() >= MAX_REPORT_INTERVAL => true,
+            Some((at, _, flushed)) => at.elapsed() >= MIN_REPORT_INTERVAL && *flushed != status,
         };
         if !is_due {
             return;
@@ -105,7 +105,7 @@ impl<'a> StatusReporter<'a> {
         }
     }
 
-    fn state(&self) -> RelayState {
+    fn relay_state(&self) -> RelayState {
         if !self.shared.may_send() {
             RelayState::Standby
         } else if self.shared.status().down_since.is_some() {
@@ -145,7 +145,7 @@ impl<'a> LeaseKeeper<'a> {
         loop {
             let worker = self.worker.worker().await.ok();
             let pause = match worker {
-                Some(worker) => self.ask(worker, lease).await,
+                Some(worker) => self.request_lease(worker, lease).await,
                 None => STANDBY_POLL.min(lease / 4),
             };
             tokio::select! {
@@ -158,7 +158,7 @@ impl<'a> LeaseKeeper<'a> {
 
     /// Takes or renews the lease; returns the delay until the next request. While jobs of a dead
     /// holder remain it is shorter, to detect when none are left.
-    async fn ask(&mut self, worker: i64, lease: Duration) -> Duration {
+    async fn request_lease(&mut self, worker: i64, lease: Duration) -> Duration {
         let shared = self.shared;
         let now = Instant::now();
         // The lease survives one lost answer. The timeout grows while the database is slow.
@@ -166,8 +166,8 @@ impl<'a> LeaseKeeper<'a> {
         let asked = store::take_lease(&self.worker, worker, lease);
         let holder = match tokio::time::timeout(limit, asked).await {
             Ok(Ok(holder)) => holder,
-            Ok(Err(error)) => return self.failed(&error, lease),
-            Err(late) => return self.failed(&late, lease),
+            Ok(Err(error)) => return self.log_failure(&error, lease),
+            Err(late) => return self.log_failure(&late, lease),
         };
         (self.failures, self.was_over) = (0, false);
         if !self.own_workers.contains(&worker) {
@@ -196,23 +196,23 @@ impl<'a> LeaseKeeper<'a> {
             );
         }
         match quarantined {
-            true => TICK.min(lease / 8),
+            true => TASK_POLL.min(lease / 8),
             false => (lease / 4).saturating_sub(now.elapsed()),
         }
     }
 
     /// Logs a failed request and returns the delay until the next. The lease remains valid until it
     /// expires.
-    fn failed(&mut self, error: &dyn std::error::Error, lease: Duration) -> Duration {
+    fn log_failure(&mut self, error: &dyn std::error::Error, lease: Duration) -> Duration {
         let queue = self.worker.queue();
         tracing::debug!(%error, queue, "the lease of an ordered relay could not be renewed");
         self.failures += 1;
-        let is_over = self.shared.lease().is_over(Instant::now());
+        let is_over = self.shared.lease().is_expired(Instant::now());
         if is_over && !std::mem::replace(&mut self.was_over, true) {
             tracing::warn!(%error, queue, "the lease of an ordered relay expired; its jobs wait \
                                            for it");
         }
-        TICK.min(lease / 16)
+        TASK_POLL.min(lease / 16)
     }
 }
 
@@ -221,5 +221,5 @@ async fn write_status(
     flushed: &store::RelayStatusRow<'_>,
 ) -> Result<(), Error> {
     let id = worker.worker().await?;
-    store::flush(worker, id, flushed).await
+    store::write_relay_status(worker, id, flushed).await
 }

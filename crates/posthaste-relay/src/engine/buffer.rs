@@ -30,25 +30,25 @@ impl SendBuffer {
         }
     }
 
-    pub(crate) fn join(&mut self, claim: Vec<Delivery>) {
+    pub(crate) fn add_claimed(&mut self, claim: Vec<Delivery>) {
         self.waiting.extend(claim);
     }
 
     /// Takes the next jobs to send.
-    pub(crate) fn take(&mut self, batch: usize) -> Vec<Delivery> {
+    pub(crate) fn take_batch(&mut self, batch: usize) -> Vec<Delivery> {
         let batch = self.breaker.admit(batch.min(self.waiting.len()));
         self.under_way += batch;
         self.waiting.drain(..batch).collect()
     }
 
     /// Ends the sending of these jobs. Returns whether a single job may be sent as a probe.
-    pub(crate) fn ended(&mut self, jobs: usize) -> bool {
+    pub(crate) fn finish_jobs(&mut self, jobs: usize) -> bool {
         self.under_way -= jobs;
         self.breaker.release()
     }
 
     /// Lets one job through. Returns the other waiting jobs, unless all stay.
-    pub(crate) fn half_open(&mut self, keeps_all: bool) -> Vec<Delivery> {
+    pub(crate) fn let_one_through(&mut self, keeps_all: bool) -> Vec<Delivery> {
         self.breaker.half_open();
         let remaining = if keeps_all { self.waiting.len() } else { 1 };
         let others = self.waiting.split_off(remaining.min(self.waiting.len()));
@@ -70,7 +70,7 @@ impl SendBuffer {
         Vec::from(removed)
     }
 
-    pub(crate) fn clear(&mut self) -> VecDeque<Delivery> {
+    pub(crate) fn take_all(&mut self) -> VecDeque<Delivery> {
         std::mem::take(&mut self.waiting)
     }
 }
@@ -107,11 +107,11 @@ mod tests {
     fn a_half_open_buffer_accepts_one_job() {
         let mut buffer = buffer(40);
         buffer.breaker.failed(Instant::now(), 0.5);
-        buffer.half_open(false);
+        buffer.let_one_through(false);
         assert_eq!(buffer.room(40), 1);
         assert_eq!(buffer.breaker.admit(1), 1);
         assert_eq!(buffer.room(40), 0);
-        assert!(buffer.ended(40), "nothing is known of it");
+        assert!(buffer.finish_jobs(40), "nothing is known of it");
         assert_eq!(buffer.room(40), 1);
     }
 }

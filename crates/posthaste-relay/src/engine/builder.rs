@@ -9,10 +9,10 @@ use posthaste::{Backoff, Database, Error};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use crate::destination::contract::{Destination, LONGEST_OUTAGE};
+use crate::destination::contract::{Destination, DEFAULT_LONGEST_OUTAGE};
 use crate::engine::health::DestinationProblem;
 use crate::engine::lease::Lease;
-use crate::engine::options::{Ack, OnAmbiguous, Options, TIME_LIMIT};
+use crate::engine::options::{Ack, OnAmbiguous, RelayOptions, DEFAULT_TIME_LIMIT};
 use crate::engine::references::References;
 use crate::engine::relay::Relay;
 use crate::engine::send;
@@ -23,7 +23,7 @@ use crate::message::mapping::Mapping;
 pub struct RelayBuilder {
     name: String,
     destination: Arc<dyn Destination>,
-    options: Options,
+    options: RelayOptions,
     allowed: Vec<String>,
     statements: BTreeMap<String, String>,
     database: Option<Database>,
@@ -51,16 +51,16 @@ impl RelayBuilder {
             statements: BTreeMap::new(),
             database: None,
             waits_if_misconfigured: false,
-            options: Options {
+            options: RelayOptions {
                 mapping: Mapping::default(),
                 batch: 10,
                 concurrency: 4,
-                time_limit: TIME_LIMIT,
+                time_limit: DEFAULT_TIME_LIMIT,
                 ack: Ack::default(),
                 ordered: false,
                 on_ambiguous: OnAmbiguous::default(),
                 backoff: Backoff::default(),
-                longest_outage: LONGEST_OUTAGE,
+                longest_outage: DEFAULT_LONGEST_OUTAGE,
             },
         }
     }
@@ -229,14 +229,14 @@ impl RelayBuilder {
         match shared.verify().await {
             Ok(()) => {}
             Err(DestinationProblem::Unsafe(problem)) if self.waits_if_misconfigured => {
-                shared.is_unsafe(&problem);
+                shared.record_unsafe_setting(&problem);
                 // Nothing else sets it.
                 let _ = shared.misconfiguration.set(problem);
             }
             Err(DestinationProblem::Unsafe(problem)) => return Err(Error::config(problem)),
-            Err(DestinationProblem::Down(reason)) => shared.went_down(&reason),
+            Err(DestinationProblem::Down(reason)) => shared.record_outage(&reason),
         }
-        tokio::spawn(send::run(Arc::clone(&shared)));
+        tokio::spawn(send::run_sender(Arc::clone(&shared)));
         Ok(Relay { shared })
     }
 }
@@ -244,7 +244,7 @@ impl RelayBuilder {
 /// Returns the objection to the first header of a mapping that is reserved by the destination.
 pub(crate) fn reserved_header(destination: &dyn Destination, mapping: &Mapping) -> Option<String> {
     mapping.headers().find_map(|name| {
-        let why = destination.rejects_header(name)?;
+        let why = destination.header_objection(name)?;
         Some(format!("headers.{name}: {why}"))
     })
 }

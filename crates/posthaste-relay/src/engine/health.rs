@@ -11,7 +11,7 @@ use crate::engine::options::Ack;
 use crate::engine::shared::Shared;
 
 /// Timeout of a check of the destination.
-const PROBE: Duration = Duration::from_secs(5);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The reason why nothing is sent to a destination.
 pub(crate) enum DestinationProblem {
@@ -22,7 +22,7 @@ pub(crate) enum DestinationProblem {
 }
 
 /// Checks whether a destination answers and keeps the guarantees.
-pub(crate) async fn verify(
+pub(crate) async fn verify_destination(
     destination: &dyn Destination,
     ack: Ack,
     longest_outage: Duration,
@@ -60,51 +60,51 @@ pub(crate) async fn verify(
     let unavailable = |_| {
         Err(DestinationProblem::Down(format!(
             "no answer within {} s",
-            PROBE.as_secs()
+            PROBE_TIMEOUT.as_secs()
         )))
     };
-    tokio::time::timeout(PROBE, asked)
+    tokio::time::timeout(PROBE_TIMEOUT, asked)
         .await
         .unwrap_or_else(unavailable)
 }
 
 impl Shared {
     /// Checks the destination; returns whether it can be used now.
-    pub(crate) async fn check(&self) -> bool {
+    pub(crate) async fn check_destination(&self) -> bool {
         match self.verify().await {
             Ok(()) => {
                 self.buffer().breaker.close();
-                self.answers_again();
+                self.resume_sending();
                 return true;
             }
-            Err(DestinationProblem::Down(reason)) => self.went_down(&reason),
-            Err(DestinationProblem::Unsafe(problem)) => self.is_unsafe(&problem),
+            Err(DestinationProblem::Down(reason)) => self.record_outage(&reason),
+            Err(DestinationProblem::Unsafe(problem)) => self.record_unsafe_setting(&problem),
         }
-        if !self.keeps_in_hand() {
-            let waiting = self.buffer().clear();
+        if !self.keeps_unsent() {
+            let waiting = self.buffer().take_all();
             self.reschedule(waiting.into_iter().map(|one| one.ticket));
         }
         false
     }
 
     /// Records that every message of a batch was answered.
-    pub(crate) fn succeeded(&self) {
+    pub(crate) fn record_success(&self) {
         let were_held = self.buffer().breaker.succeeded();
         if were_held && self.destination.probes_with_message() {
-            self.answers_again();
+            self.resume_sending();
         }
     }
 
     /// Checks the destination, or sends one message to probe it.
     pub(crate) async fn check_or_try_one(&self) {
         match self.destination.probes_with_message() {
-            true => self.admit_one(),
-            false => _ = self.check().await,
+            true => self.admit_probe(),
+            false => _ = self.check_destination().await,
         }
     }
 
     /// Resumes sending.
-    fn answers_again(&self) {
+    fn resume_sending(&self) {
         self.room.notify_one();
         self.arrived.notify_one();
         if self.status().down_since.take().is_some() {
@@ -116,8 +116,8 @@ impl Shared {
     }
 
     /// Lets one message through as a probe.
-    fn admit_one(&self) {
-        let others = self.buffer().half_open(self.keeps_in_hand());
+    fn admit_probe(&self) {
+        let others = self.buffer().let_one_through(self.keeps_unsent());
         self.reschedule(others.into_iter().map(|one| one.ticket));
         self.room.notify_one();
     }
@@ -126,19 +126,19 @@ impl Shared {
     pub(crate) async fn verify(&self) -> Result<(), DestinationProblem> {
         let (options, allowed) = (&self.options, &self.allowed);
         let destination = &*self.destination;
-        verify(destination, options.ack, options.longest_outage, allowed).await
+        verify_destination(destination, options.ack, options.longest_outage, allowed).await
     }
 
     /// Records that the destination answers and accepts no more: messages that it did not accept
     /// are offered again after growing delays, until it accepts one.
-    pub(crate) fn backpressure(&self, reason: &Reason, took_some: bool) {
+    pub(crate) fn record_backpressure(&self, reason: &Reason, took_some: bool) {
         if !took_some {
             self.buffer()
                 .breaker
                 .failed(Instant::now(), fastrand::f64());
             self.arrived.notify_one();
         }
-        if &**reason != FILE_LIMIT_REACHED && self.logged_reasons().is_new(reason, Instant::now()) {
+        if &**reason != FILE_LIMIT_REACHED && self.logged_reasons().should_log(reason, Instant::now()) {
             let (destination, error) = (self.destination.label(), &**reason);
             match reason.is_denial() {
                 true => tracing::warn!(
@@ -157,8 +157,8 @@ impl Shared {
     }
 
     /// Records that the destination does not answer, and pauses sending.
-    pub(crate) fn went_down(&self, reason: &str) {
-        if self.leave_alone(reason) {
+    pub(crate) fn record_outage(&self, reason: &str) {
+        if self.pause_sending(reason) {
             let destination = self.destination.label();
             tracing::warn!(
                 destination,
@@ -170,9 +170,9 @@ impl Shared {
 
     /// Records that the destination answers and may lose accepted messages; it is checked again
     /// later.
-    pub(crate) fn is_unsafe(&self, problem: &str) {
+    pub(crate) fn record_unsafe_setting(&self, problem: &str) {
         let is_new = self.status().last_error.as_deref() != Some(problem);
-        self.leave_alone(problem);
+        self.pause_sending(problem);
         if is_new {
             let destination = self.destination.label();
             tracing::warn!(
@@ -184,7 +184,7 @@ impl Shared {
     }
 
     /// Pauses sending; returns whether the destination was up before.
-    fn leave_alone(&self, reason: &str) -> bool {
+    fn pause_sending(&self, reason: &str) -> bool {
         self.buffer()
             .breaker
             .failed(Instant::now(), fastrand::f64());

@@ -38,7 +38,7 @@ impl Lease {
     }
 
     pub(crate) fn may_send(self, now: Instant) -> bool {
-        !self.left(now).is_zero()
+        !self.time_left(now).is_zero()
     }
 
     pub(crate) fn may_claim(self, now: Instant) -> bool {
@@ -55,14 +55,14 @@ impl Lease {
     }
 
     /// Expires it at once, because the holder is unknown.
-    pub(crate) fn end(&mut self, now: Instant) {
+    pub(crate) fn expire(&mut self, now: Instant) {
         if let Self::Held { until, .. } = self {
             *until = now.min(*until);
         }
     }
 
     /// Returns whether this relay's lease has expired, with no known successor.
-    pub(crate) fn is_over(self, now: Instant) -> bool {
+    pub(crate) fn is_expired(self, now: Instant) -> bool {
         matches!(self, Self::Held { until, .. } if until <= now)
     }
 
@@ -87,7 +87,7 @@ impl Lease {
     }
 
     /// Returns how long sending may take.
-    pub(crate) fn left(self, now: Instant) -> Duration {
+    pub(crate) fn time_left(self, now: Instant) -> Duration {
         match self {
             Self::NotRequired => Duration::MAX,
             Self::Missing => Duration::ZERO,
@@ -113,9 +113,9 @@ mod tests {
             worker: 1,
             quarantined: false,
         };
-        assert!(held.may_claim(now) && held.left(now) == second);
+        assert!(held.may_claim(now) && held.time_left(now) == second);
         assert!(!held.may_send(now + second) && !held.may_claim(now + second));
-        held.end(now);
+        held.expire(now);
         assert!(!held.may_send(now) && !held.may_claim(now));
     }
 

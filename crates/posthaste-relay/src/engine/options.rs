@@ -33,10 +33,10 @@ pub enum OnAmbiguous {
 }
 
 /// The default timeout of a batch.
-pub(crate) const TIME_LIMIT: Duration = Duration::from_secs(30);
+pub(crate) const DEFAULT_TIME_LIMIT: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Debug)]
-pub(crate) struct Options {
+pub(crate) struct RelayOptions {
     pub(super) mapping: Mapping,
     pub(super) batch: usize,
     pub(super) concurrency: usize,

@@ -7,12 +7,12 @@ use posthaste::{Job, RetryLater};
 use crate::destination::answer::Answer;
 use crate::engine::options::OnAmbiguous;
 use crate::engine::references::ReferenceFailure;
-use crate::engine::shared::RESCHEDULED_FOR;
+use crate::engine::shared::RESCHEDULE_DELAY;
 use crate::engine::shared::Shared;
 use crate::message::Message;
 use crate::message::outbox;
 use crate::message::outbox::OutboxJob;
-use crate::message::schedule::on_time;
+use crate::message::schedule::message_if_due;
 
 /// The messages of a batch.
 #[derive(Default)]
@@ -25,10 +25,10 @@ pub(crate) struct PreparedBatch {
 
 impl Shared {
     /// Makes messages of jobs. A job that the mapping cannot convert now never can: it is rejected.
-    pub(crate) async fn prepare(&self, batch: Vec<Delivery>) -> PreparedBatch {
-        let (tickets, jobs) = self.open(batch);
+    pub(crate) async fn prepare_messages(&self, batch: Vec<Delivery>) -> PreparedBatch {
+        let (tickets, jobs) = self.unwrap_envelopes(batch);
         let jobs = match &self.references {
-            Some(references) => references.follow(jobs, self.options.time_limit).await,
+            Some(references) => references.read_payloads(jobs, self.options.time_limit).await,
             None => jobs.into_iter().map(Ok).collect(),
         };
         let (mut prepared, now) = (PreparedBatch::default(), Timestamp::now());
@@ -39,20 +39,20 @@ impl Shared {
                 Ok(job) => match self
                     .options
                     .mapping
-                    .map(job)
-                    .map(|one| on_time(one, self.destination.ahead(), now))
+                    .to_message(job)
+                    .map(|one| message_if_due(one, self.destination.max_lead_time(), now))
                 {
                     Ok(Ok(message)) => {
                         prepared.tickets.push(ticket);
                         prepared.messages.push(message);
                     }
                     Ok(Err(until)) => ticket.settle(Outcome::Snooze { until }),
-                    Err(reason) => self.settle(ticket, Answer::rejected(reason)),
+                    Err(reason) => self.settle_ticket(ticket, Answer::rejected(reason)),
                 },
-                Err(ReferenceFailure::Settled(answer)) => self.settle(ticket, answer),
+                Err(ReferenceFailure::Settled(answer)) => self.settle_ticket(ticket, answer),
                 Err(ReferenceFailure::Unavailable(reason)) => {
                     self.record_failure(&reason);
-                    match self.keeps_in_hand() {
+                    match self.keeps_unsent() {
                         true => prepared.unresolved.push(ticket),
                         false => self.reschedule([ticket].into_iter()),
                     }
@@ -65,26 +65,26 @@ impl Shared {
     /// Takes jobs out of their envelopes. A job that expired while it waited here goes back: the
     /// server, whose clock decides, records it as expired. A relay whose clock is ahead loses a
     /// second each time and no job.
-    fn open(&self, batch: Vec<Delivery>) -> (Vec<Ticket>, Vec<OutboxJob>) {
+    fn unwrap_envelopes(&self, batch: Vec<Delivery>) -> (Vec<Ticket>, Vec<OutboxJob>) {
         let mut opened = (Vec::with_capacity(batch.len()), Vec::new());
         let now = Timestamp::now();
         for Delivery { job, ticket } in batch {
             if job.expires_at <= now {
                 let reason = "it expired while a relay held it";
-                ticket.fail(RetryLater::without_attempt(RESCHEDULED_FOR, reason));
+                ticket.fail(RetryLater::without_attempt(RESCHEDULE_DELAY, reason));
                 continue;
             }
             if self.may_have_been_sent(&job) {
                 let reason = "a relay died while it held the job".into();
-                self.settle(ticket, Answer::Ambiguous { reason });
+                self.settle_ticket(ticket, Answer::Ambiguous { reason });
                 continue;
             }
-            match outbox::unwrap(job, ticket.delivery_id()) {
+            match outbox::unwrap_envelope(job, ticket.delivery_id()) {
                 Ok(job) => {
                     opened.0.push(ticket);
                     opened.1.push(job);
                 }
-                Err(reason) => self.settle(ticket, Answer::rejected(reason)),
+                Err(reason) => self.settle_ticket(ticket, Answer::rejected(reason)),
             }
         }
         opened

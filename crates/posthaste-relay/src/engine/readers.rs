@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use crate::engine::shared::Shared;
 
 /// Time between two checks.
-const EVERY: Duration = Duration::from_secs(60);
+const CHECK_INTERVAL: Duration = Duration::from_secs(60);
 /// Timeout of a check.
-const LIMIT: Duration = Duration::from_secs(5);
+const CHECK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Checks the queues periodically, and logs changes.
 pub(crate) struct ConsumerWatch<'a> {
@@ -29,18 +29,18 @@ impl<'a> ConsumerWatch<'a> {
 
     /// Checks the queues if that is due: once a minute, and soon after a message was sent to
     /// another queue. Must be called often.
-    pub(crate) async fn poll(&mut self) {
+    pub(crate) async fn check_if_due(&mut self) {
         let queues: Vec<String> = self.shared.receiver_queues().names();
         let is_due = match self.asked {
             None => !queues.is_empty(),
-            Some((at, known)) => at.elapsed() >= EVERY || queues.len() > known,
+            Some((at, known)) => at.elapsed() >= CHECK_INTERVAL || queues.len() > known,
         };
         if !is_due || self.shared.status().down_since.is_some() {
             return;
         }
         self.asked = Some((Instant::now(), queues.len()));
-        let asked = self.shared.destination.unread(&queues);
-        match tokio::time::timeout(LIMIT, asked).await {
+        let asked = self.shared.destination.queues_without_workers(&queues);
+        match tokio::time::timeout(CHECK_TIMEOUT, asked).await {
             Ok(Ok(unread)) => self.log_changes(unread.into_iter().collect()),
             Ok(Err(error)) => {
                 tracing::debug!(error, "the receiver does not report who reads its queues")

@@ -7,7 +7,7 @@ use crate::destination::contract::Destination;
 use crate::message::Message;
 
 /// The most queues that are remembered: jobs may create any number.
-const QUEUES: usize = 100;
+const MAX_QUEUES: usize = 100;
 
 /// The receiver's queues to which messages were sent.
 #[derive(Debug, Default)]
@@ -15,7 +15,7 @@ pub(crate) struct ReceiverQueues(BTreeSet<String>);
 
 impl ReceiverQueues {
     /// Adds the queues of the messages that the destination accepted.
-    pub(crate) fn add<'a>(
+    pub(crate) fn add_accepted<'a>(
         &mut self,
         destination: &dyn Destination,
         sent: impl Iterator<Item = (&'a Message, &'a Option<Answer>)>,
@@ -24,7 +24,7 @@ impl ReceiverQueues {
             let is_taken = matches!(answer, Some(Answer::Accepted));
             if let Some(queue) = destination.receiver_queue(message).filter(|_| is_taken)
                 && !self.0.contains(queue)
-                && self.0.len() < QUEUES
+                && self.0.len() < MAX_QUEUES
             {
                 self.0.insert(queue.to_owned());
             }

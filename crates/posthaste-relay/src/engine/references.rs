@@ -31,7 +31,7 @@ pub(crate) enum ReferenceFailure {
 
 impl References {
     /// Reads the row of each job's reference, all at once; returns jobs without one unchanged.
-    pub(crate) async fn follow(
+    pub(crate) async fn read_payloads(
         &self,
         jobs: Vec<OutboxJob>,
         time_limit: Duration,
@@ -50,17 +50,17 @@ impl References {
                 return Ok(job);
             };
             let client = client.clone().map_err(ReferenceFailure::Unavailable)?;
-            let payload = timeout(time_limit, read(&self.statements, client, reference)).await;
+            let payload = timeout(time_limit, read_row(&self.statements, client, reference)).await;
             let payload =
                 payload.unwrap_or_else(|_| Err(ReferenceFailure::Unavailable(timeout_reason())))?;
-            Ok(job.holding(payload))
+            Ok(job.with_payload(payload))
         });
         join_all(all).await
     }
 }
 
 /// Reads the row by the statement for its table.
-pub(crate) async fn read(
+pub(crate) async fn read_row(
     statements: &BTreeMap<String, String>,
     client: &tokio_postgres::Client,
     Reference { table, id }: &Reference,
@@ -73,12 +73,12 @@ pub(crate) async fn read(
         ))
     })?;
     let rows = client.query_typed(statement, &[(id, Type::TEXT)]).await;
-    let rows = rows.map_err(|error| classify(&error, table))?;
+    let rows = rows.map_err(|error| classify_error(&error, table))?;
     let row = rows
         .first()
         .ok_or_else(|| refused(format!("{table} has no row {id:?}")))?;
     match row.try_get(0) {
-        Ok(Some(Payload(bytes))) => Ok(bytes),
+        Ok(Some(ColumnBytes(bytes))) => Ok(bytes),
         Ok(None) => Err(refused(format!("the row {id:?} of {table} has no payload"))),
         Err(_) => Err(refused(format!(
             "the first column of the statement for {table} must be json, jsonb, text or bytea"
@@ -104,7 +104,7 @@ fn timeout_reason() -> String {
 }
 
 /// Classifies an error of the server: it concerns the id of the job, the statement, or the server.
-fn classify(error: &tokio_postgres::Error, table: &str) -> ReferenceFailure {
+fn classify_error(error: &tokio_postgres::Error, table: &str) -> ReferenceFailure {
     let Some(error) = error.as_db_error() else {
         return ReferenceFailure::Unavailable(format!("the database: {error}"));
     };
@@ -120,9 +120,9 @@ fn classify(error: &tokio_postgres::Error, table: &str) -> ReferenceFailure {
 }
 
 /// The text of a column as bytes. Numbers keep all their digits.
-struct Payload(Vec<u8>);
+struct ColumnBytes(Vec<u8>);
 
-impl<'a> FromSql<'a> for Payload {
+impl<'a> FromSql<'a> for ColumnBytes {
     fn from_sql(kind: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn StdError + Sync + Send>> {
         let text = match (kind == &Type::JSONB, raw) {
             (true, [1, text @ ..]) => text,

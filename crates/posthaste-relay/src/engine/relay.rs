@@ -50,16 +50,16 @@ impl Consumer for Relay {
     }
 
     fn consume(&self, claim: Vec<Delivery>) {
-        self.shared.buffer().join(claim);
+        self.shared.buffer().add_claimed(claim);
         self.shared.arrived.notify_one();
-        if self.shared.over().is_cancelled() {
+        if self.shared.end_token().is_cancelled() {
             self.shared.give_back_waiting();
         }
     }
 
     fn give_back(&self) {
         self.shared.stopping.cancel();
-        if self.shared.over().is_cancelled() {
+        if self.shared.end_token().is_cancelled() {
             self.shared.give_back_waiting();
         }
     }
@@ -103,6 +103,6 @@ impl Consumer for Relay {
     }
 
     fn background_task(&self, worker: ConsumerContext) -> Option<BoxFuture<'static, ()>> {
-        Some(Box::pin(background::run(Arc::clone(&self.shared), worker)))
+        Some(Box::pin(background::run_tasks(Arc::clone(&self.shared), worker)))
     }
 }

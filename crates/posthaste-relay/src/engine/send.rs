@@ -13,20 +13,20 @@ use crate::destination::answer::Answer;
 use crate::destination::reason::Reason;
 use crate::engine::lease::Lease;
 use crate::engine::options::{Ack, OnAmbiguous};
-use crate::engine::shared::{RESCHEDULED_FOR, Shared};
+use crate::engine::shared::{RESCHEDULE_DELAY, Shared};
 use crate::engine::spans;
 use crate::message::Message;
 
 /// Sends until the relay stops.
-pub(crate) async fn run(shared: Arc<Shared>) {
+pub(crate) async fn run_sender(shared: Arc<Shared>) {
     let slots = Arc::new(Semaphore::new(shared.options.concurrency));
     loop {
         let Ok(slot) = Arc::clone(&slots).acquire_owned().await else {
             return;
         };
         let batch = tokio::select! {
-            batch = shared.next() => batch,
-            () = shared.over().cancelled() => return,
+            batch = shared.next_batch() => batch,
+            () = shared.end_token().cancelled() => return,
         };
         tokio::spawn(send_batch(Arc::clone(&shared), batch, slot));
     }
@@ -46,7 +46,7 @@ struct InFlight {
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        if self.shared.buffer().ended(self.jobs) {
+        if self.shared.buffer().finish_jobs(self.jobs) {
             self.shared.arrived.notify_one();
         }
         self.shared.room.notify_one();
@@ -58,19 +58,19 @@ async fn send_batch(shared: Arc<Shared>, batch: Vec<Delivery>, _slot: OwnedSemap
         shared: Arc::clone(&shared),
         jobs: batch.len(),
     };
-    let prepared = shared.prepare(batch).await;
+    let prepared = shared.prepare_messages(batch).await;
     let has_unresolved = !prepared.unresolved.is_empty();
     // Put back first, so that unsent messages of this batch come before it.
-    shared.keep(prepared.unresolved.into_iter());
+    shared.return_to_buffer(prepared.unresolved.into_iter());
     match shared.deliver(prepared.tickets, prepared.messages).await {
         Unsent::Nothing => {}
         Unsent::Unavailable(pending) => shared.isolate_failing_message(pending).await,
-        Unsent::Denied(pending) | Unsent::Backpressure(pending) => shared.put_back(pending),
+        Unsent::Denied(pending) | Unsent::Backpressure(pending) => shared.keep_or_reschedule(pending),
     }
     if has_unresolved {
         tokio::select! {
-            () = tokio::time::sleep(RESCHEDULED_FOR) => {}
-            () = shared.over().cancelled() => {}
+            () = tokio::time::sleep(RESCHEDULE_DELAY) => {}
+            () = shared.end_token().cancelled() => {}
         }
     }
 }
@@ -88,7 +88,7 @@ enum Unsent {
 
 impl Shared {
     /// Returns the next batch; waits until there is one and the destination accepts messages.
-    async fn next(&self) -> Vec<Delivery> {
+    async fn next_batch(&self) -> Vec<Delivery> {
         loop {
             let opened_until = self.buffer().breaker.opened_until();
             if let Some(until) = opened_until {
@@ -97,7 +97,7 @@ impl Shared {
                 continue;
             }
             let batch = match self.may_send() {
-                true => self.buffer().take(self.options.batch),
+                true => self.buffer().take_batch(self.options.batch),
                 // Buffered jobs keep their place. Notified when the lease is held again, or another
                 // relay has it.
                 false => Vec::new(),
@@ -116,7 +116,7 @@ impl Shared {
         let (lost, ours): (Vec<_>, Vec<_>) =
             pending.partition(|(ticket, _)| lease.has_lost(ticket.worker()));
         lost.into_iter().for_each(|(ticket, _)| ticket.give_back());
-        let ours = self.begin(ours);
+        let ours = self.begin_tickets(ours);
         if ours.is_empty() {
             return Unsent::Nothing;
         }
@@ -125,12 +125,12 @@ impl Shared {
             return Unsent::Backpressure(ours.into_iter().map(pending).collect());
         }
         let (tickets, messages): (Vec<_>, Vec<_>) = ours.into_iter().unzip();
-        let span = spans::sending(&*self.destination, &tickets);
-        let answers = self.ask(&messages, lease).await;
-        spans::sent(&span, &answers);
+        let span = spans::send_span(&*self.destination, &tickets);
+        let answers = self.send_messages(&messages, lease).await;
+        spans::record_answers(&span, &answers);
         drop(span);
         self.receiver_queues()
-            .add(&*self.destination, messages.iter().zip(&answers));
+            .add_accepted(&*self.destination, messages.iter().zip(&answers));
         let mut left = Vec::new();
         let mut accepted = 0;
         let mut failures = Vec::new();
@@ -155,29 +155,29 @@ impl Shared {
                 }
                 Some(Answer::Accepted) => {
                     accepted += 1;
-                    ticket.settle(self.accepted());
+                    ticket.settle(self.outcome_when_accepted());
                 }
-                Some(other) => self.settle(ticket, other),
+                Some(other) => self.settle_ticket(ticket, other),
             }
         }
         let mut status = self.status();
         status.accepted += accepted;
         status.unavailable += left.len() as u64;
         for failure in failures {
-            status.failed(failure, 1);
+            status.count_failure(failure, 1);
         }
         if accepted > 0 {
             status.failing_since = None;
         } else if !left.is_empty() {
-            status.fails();
+            status.record_failing();
         }
         drop(status);
         if let Some(reason) = &silence {
-            self.went_down(reason);
+            self.record_outage(reason);
         }
         match (silence, backpressure) {
             (_, Some(reason)) => {
-                self.backpressure(&reason, accepted > 0);
+                self.record_backpressure(&reason, accepted > 0);
                 // In an ordered relay no message may pass the waiting one.
                 match reason.is_denial() && !self.options.ordered {
                     true => Unsent::Denied(left),
@@ -186,7 +186,7 @@ impl Shared {
             }
             (Some(_), None) => Unsent::Unavailable(left),
             (None, None) => {
-                self.succeeded();
+                self.record_success();
                 Unsent::Nothing
             }
         }
@@ -194,7 +194,7 @@ impl Shared {
 
     /// Returns the messages that no other worker can have rescued. An ordered relay has its lease
     /// for that.
-    fn begin(&self, pending: Vec<(Ticket, Message)>) -> Vec<(Ticket, Message)> {
+    fn begin_tickets(&self, pending: Vec<(Ticket, Message)>) -> Vec<(Ticket, Message)> {
         if self.options.ordered {
             return pending;
         }
@@ -204,7 +204,7 @@ impl Shared {
 
     /// Returns the destination's answers, within the time limit; `None` for messages that the
     /// aborted relay can give back.
-    async fn ask(&self, messages: &[Message], lease: Lease) -> Vec<Option<Answer>> {
+    async fn send_messages(&self, messages: &[Message], lease: Lease) -> Vec<Option<Answer>> {
         let limit = self.options.time_limit;
         let late = tokio::select! {
             // An answer that exists counts, however late it is checked.
@@ -213,21 +213,21 @@ impl Shared {
             () = self.aborted.cancelled() => None,
             () = tokio::time::sleep(limit) => {
                 let seconds = limit.as_secs_f64();
-                Some(Answer::late(format!("no answer within {seconds} s")))
+                Some(Answer::timed_out(format!("no answer within {seconds} s")))
             }
             // Another relay takes over. No message is the cause.
             () = self.lease_is_over(lease) => {
-                Some(Answer::full("no answer before the relay's lease expired"))
+                Some(Answer::backpressure("no answer before the relay's lease expired"))
             }
         };
-        let known = messages.iter().map(|one| self.destination.recall(one.id));
+        let known = messages.iter().map(|one| self.destination.recall_answer(one.id));
         known.map(|one| one.or_else(|| late.clone())).collect()
     }
 
     /// Waits until this lease and its renewals have expired or are lost.
     async fn lease_is_over(&self, mut lease: Lease) {
         loop {
-            tokio::time::sleep(lease.left(Instant::now())).await;
+            tokio::time::sleep(lease.time_left(Instant::now())).await;
             let now = self.lease();
             if !now.renews(lease, Instant::now()) {
                 return;
@@ -243,7 +243,7 @@ impl Shared {
         let mut parts = vec![pending];
         let mut denied = Vec::new();
         while let Some(mut part) = parts.pop() {
-            if !self.check().await || self.over().is_cancelled() {
+            if !self.check_destination().await || self.end_token().is_cancelled() {
                 parts.push(part);
                 break;
             }
@@ -270,7 +270,7 @@ impl Shared {
         let mut left: Vec<PendingMessage> = parts.into_iter().rev().flatten().collect();
         left.extend(denied);
         if !left.is_empty() {
-            self.put_back(left);
+            self.keep_or_reschedule(left);
         }
     }
 
@@ -290,28 +290,28 @@ impl Shared {
             Unsent::Unavailable(left) => left,
             other => return other,
         };
-        if !self.check().await {
+        if !self.check_destination().await {
             return Unsent::Backpressure(left);
         }
         for pending in left {
             let reason = self.status().last_error.clone().unwrap_or_default();
             // The failure was counted when the message was not answered.
-            self.finish(pending.ticket, Answer::retry(reason));
+            self.apply_answer(pending.ticket, Answer::retry(reason));
         }
         Unsent::Nothing
     }
 
     /// Keeps messages in memory in an ordered relay, else reschedules them.
-    fn put_back(&self, pending: Vec<PendingMessage>) {
+    fn keep_or_reschedule(&self, pending: Vec<PendingMessage>) {
         let tickets = pending.into_iter().map(|one| one.ticket);
-        match self.keeps_in_hand() {
-            true => self.keep(tickets),
+        match self.keeps_unsent() {
+            true => self.return_to_buffer(tickets),
             false => self.reschedule(tickets),
         }
     }
 
     /// Returns jobs to the front of the buffer.
-    fn keep(&self, tickets: impl Iterator<Item = Ticket>) {
+    fn return_to_buffer(&self, tickets: impl Iterator<Item = Ticket>) {
         // The job as it was claimed: the message's job may be the content of an envelope.
         let jobs = tickets.map(|ticket| Delivery {
             job: Arc::clone(ticket.job()),
@@ -319,58 +319,58 @@ impl Shared {
         });
         self.buffer().put_back(jobs.collect());
         // The relay may have been stopped.
-        if self.over().is_cancelled() {
+        if self.end_token().is_cancelled() {
             self.give_back_waiting();
         }
     }
 
-    pub(crate) fn keeps_in_hand(&self) -> bool {
-        self.options.ordered && !self.over().is_cancelled()
+    pub(crate) fn keeps_unsent(&self) -> bool {
+        self.options.ordered && !self.end_token().is_cancelled()
     }
 
     /// Reschedules jobs for any relay: after a delay, or at once if this relay stops.
     pub(crate) fn reschedule(&self, tickets: impl Iterator<Item = Ticket>) {
-        if self.over().is_cancelled() {
+        if self.end_token().is_cancelled() {
             return tickets.for_each(Ticket::give_back);
         }
         let reason = self.status().last_error.clone().unwrap_or_default();
         tickets.for_each(|ticket| {
-            ticket.fail(RetryLater::without_attempt(RESCHEDULED_FOR, reason.clone()))
+            ticket.fail(RetryLater::without_attempt(RESCHEDULE_DELAY, reason.clone()))
         });
     }
 
-    fn accepted(&self) -> Outcome {
+    fn outcome_when_accepted(&self) -> Outcome {
         match self.options.ack {
             Ack::Accepted => Outcome::Done,
             Ack::Confirmed { lease } => Outcome::Await {
-                until: deadline(lease),
+                until: deadline_after(lease),
             },
         }
     }
 
-    pub(crate) fn settle(&self, ticket: Ticket, answer: Answer) {
-        self.count(&answer);
-        self.finish(ticket, answer);
+    pub(crate) fn settle_ticket(&self, ticket: Ticket, answer: Answer) {
+        self.count_failure(&answer);
+        self.apply_answer(ticket, answer);
     }
 
-    fn count(&self, answer: &Answer) {
+    fn count_failure(&self, answer: &Answer) {
         if let Some(failure) = answer.failure() {
-            self.status().failed(failure, 1);
+            self.status().count_failure(failure, 1);
         }
     }
 
     /// Settles a ticket without counting a failure: it was counted already, or there is none.
-    fn finish(&self, ticket: Ticket, answer: Answer) {
+    fn apply_answer(&self, ticket: Ticket, answer: Answer) {
         match answer {
             Answer::Accepted => {
                 let mut status = self.status();
                 status.accepted += 1;
                 status.failing_since = None;
                 drop(status);
-                ticket.settle(self.accepted());
+                ticket.settle(self.outcome_when_accepted());
             }
             Answer::Rejected { reason } => {
-                self.status().rejected(&reason);
+                self.status().count_rejection(&reason);
                 self.record_failure(&reason);
                 ticket.settle(Outcome::Discard {
                     reason: reason.into(),
@@ -400,7 +400,7 @@ impl Shared {
     pub(crate) fn record_failure(&self, reason: &str) {
         let mut status = self.status();
         status.last_error = Some(reason.to_owned());
-        status.fails();
+        status.record_failing();
     }
 }
 
@@ -414,7 +414,7 @@ fn pair_answers(answers: Vec<Answer>, messages: &[Message]) -> Vec<Option<Answer
 }
 
 /// Now plus `wait`, at most the largest timestamp.
-fn deadline(wait: Duration) -> Timestamp {
+fn deadline_after(wait: Duration) -> Timestamp {
     let wait = SignedDuration::try_from(wait).unwrap_or(SignedDuration::MAX);
     Timestamp::now()
         .saturating_add(wait)

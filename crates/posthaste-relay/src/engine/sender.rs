@@ -10,12 +10,12 @@ use tokio::time::timeout;
 use uuid::Uuid;
 
 use crate::destination::answer::Answer;
-use crate::destination::contract::{Destination, LONGEST_OUTAGE};
-use crate::engine::health::{DestinationProblem, verify};
-use crate::engine::options::{Ack, TIME_LIMIT};
+use crate::destination::contract::{Destination, DEFAULT_LONGEST_OUTAGE};
+use crate::engine::health::{DestinationProblem, verify_destination};
+use crate::engine::options::{Ack, DEFAULT_TIME_LIMIT};
 use crate::message::mapping::Mapping;
 use crate::message::outbox::OutboxJob;
-use crate::message::schedule::on_time;
+use crate::message::schedule::message_if_due;
 use crate::message::{Message, outbox};
 
 /// A message that a program sends without a job.
@@ -58,8 +58,8 @@ impl Sender {
             mapping: Mapping::default(),
             queue: queue.into(),
             batch: None,
-            time_limit: TIME_LIMIT,
-            longest_outage: LONGEST_OUTAGE,
+            time_limit: DEFAULT_TIME_LIMIT,
+            longest_outage: DEFAULT_LONGEST_OUTAGE,
             allowed: Vec::new(),
         }
     }
@@ -93,18 +93,18 @@ impl Sender {
     /// Makes the message as the relay would; `None` if it could not be sent now: as a job it would
     /// be rejected with the reason, or wait.
     pub fn message(&self, outgoing: &Outgoing<'_>) -> Option<Message> {
-        let message = self.mapping.map(self.job(outgoing)).ok()?;
-        on_time(message, self.destination.ahead(), Timestamp::now()).ok()
+        let message = self.mapping.to_message(self.to_outbox_job(outgoing)).ok()?;
+        message_if_due(message, self.destination.max_lead_time(), Timestamp::now()).ok()
     }
 
-    fn job(&self, outgoing: &Outgoing<'_>) -> OutboxJob {
+    fn to_outbox_job(&self, outgoing: &Outgoing<'_>) -> OutboxJob {
         let Outgoing { id, name, body, .. } = *outgoing;
         // Text in the database cannot contain a zero byte.
         let text = std::str::from_utf8(body).ok();
         let text = text.filter(|text| !text.contains('\0'));
         let mut job = match text {
             Some(text) => Job::new(JobId(0), name, outgoing.at, text),
-            None => Job::new(JobId(0), name, outgoing.at, &outbox::hex(body)),
+            None => Job::new(JobId(0), name, outgoing.at, &outbox::encode_hex(body)),
         };
         job.queue = Arc::clone(&self.queue);
         job.ordering_key = outgoing.key.map(Into::into);
@@ -123,7 +123,7 @@ impl Sender {
     /// not.
     pub async fn check(&self) -> Result<(), String> {
         let destination = &*self.destination;
-        let asked = verify(
+        let asked = verify_destination(
             destination,
             Ack::Accepted,
             self.longest_outage,
@@ -145,8 +145,8 @@ impl Sender {
             return Answer::unavailable(wrong).repeat_for(messages);
         }
         let seconds = self.time_limit.as_secs_f64();
-        let late = Answer::late(format!("no answer within {seconds} s"));
-        let known = messages.iter().map(|one| self.destination.recall(one.id));
+        let late = Answer::timed_out(format!("no answer within {seconds} s"));
+        let known = messages.iter().map(|one| self.destination.recall_answer(one.id));
         known
             .map(|one| one.unwrap_or_else(|| late.clone()))
             .collect()
@@ -169,15 +169,15 @@ mod tests {
     use uuid::Uuid;
 
     use super::{Outgoing, Sender};
-    use crate::destination::lines::{Lines, encode};
-    use crate::message::outbox::unwrap;
+    use crate::destination::lines::{Lines, encode_line};
+    use crate::message::outbox::unwrap_envelope;
     use crate::message::tests::{ID, job};
 
     /// Returns the line that is sent for a job with the message in its envelope.
     fn by_a_job(sender: &Sender, outgoing: &Outgoing<'_>) -> Vec<u8> {
         let (field, text) = match std::str::from_utf8(outgoing.body) {
             Ok(text) => ("text", text.to_owned()),
-            Err(_) => ("hex", super::outbox::hex(outgoing.body)),
+            Err(_) => ("hex", super::outbox::encode_hex(outgoing.body)),
         };
         let headers: serde_json::Map<_, _> =
             outgoing.headers.iter().cloned().map(to_json).collect();
@@ -189,8 +189,8 @@ mod tests {
         let mut job = (*job(outgoing.name, &kwargs)).clone();
         job.queue = "q".into();
         job.tag = "".into();
-        let unwrapped = unwrap(job.into(), ID).expect("a row");
-        encode(&sender.mapping.map(unwrapped).expect("a message")).expect("a line")
+        let unwrapped = unwrap_envelope(job.into(), ID).expect("a row");
+        encode_line(&sender.mapping.to_message(unwrapped).expect("a message")).expect("a line")
     }
 
     fn to_json((name, value): (String, String)) -> (String, serde_json::Value) {
@@ -212,7 +212,7 @@ mod tests {
                 at: "2026-11-27T10:00:00.25Z".parse().expect("a time"),
             };
             let sent = sender.message(&outgoing).expect("a message");
-            let sent = encode(&sent).expect("a line");
+            let sent = encode_line(&sent).expect("a line");
             assert_eq!(sent, by_a_job(&sender, &outgoing), "{body:?}");
         }
     }

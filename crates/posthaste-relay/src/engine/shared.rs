@@ -11,20 +11,20 @@ use tokio_util::sync::CancellationToken;
 use crate::destination::contract::Destination;
 use crate::engine::buffer::SendBuffer;
 use crate::engine::lease::Lease;
-use crate::engine::options::Options;
+use crate::engine::options::RelayOptions;
 use crate::engine::receiver_queues::ReceiverQueues;
 use crate::engine::recent_reasons::RecentReasons;
 use crate::engine::references::References;
 use crate::store::status::RelayStatus;
 
 /// Delay of jobs that found the destination down.
-pub(crate) const RESCHEDULED_FOR: Duration = Duration::from_secs(1);
+pub(crate) const RESCHEDULE_DELAY: Duration = Duration::from_secs(1);
 
 /// The state shared by the consumer and its tasks.
 pub(crate) struct Shared {
     pub(super) name: String,
     pub(super) destination: Arc<dyn Destination>,
-    pub(super) options: Options,
+    pub(super) options: RelayOptions,
     pub(super) allowed: Vec<String>,
     pub(super) references: Option<References>,
     pub(super) buffer: Mutex<SendBuffer>,
@@ -75,7 +75,7 @@ impl Shared {
     /// Stops sending and claiming until the lease is requested again.
     pub(super) fn suspend_lease(&self) {
         let mut lease = self.lease.lock();
-        lease.end(Instant::now());
+        lease.expire(Instant::now());
     }
 
     /// Replaces the lease, and gives back the buffered jobs that now belong to another relay.
@@ -96,7 +96,7 @@ impl Shared {
     /// Returns the token that is cancelled when no more work may begin. An ordered relay first
     /// sends the buffered jobs, because jobs that it gives back lose their place. If nothing can be
     /// sent any more they lose it anyway.
-    pub(super) fn over(&self) -> &CancellationToken {
+    pub(super) fn end_token(&self) -> &CancellationToken {
         match self.options.ordered && !self.gone.is_cancelled() {
             true => &self.aborted,
             false => &self.stopping,
@@ -104,7 +104,7 @@ impl Shared {
     }
 
     pub(super) fn give_back_waiting(&self) {
-        let waiting = self.buffer().clear();
+        let waiting = self.buffer().take_all();
         waiting.into_iter().for_each(|one| one.ticket.give_back());
     }
 }

@@ -9,11 +9,11 @@ use crate::destination::answer::Answer;
 use crate::destination::contract::Destination;
 
 /// The most traces to which a span links.
-const LINKS: usize = 32;
+const MAX_LINKS: usize = 32;
 
 /// Creates a span that is open until it is dropped. No code enters it, so log lines do not get
 /// longer.
-pub(crate) fn sending(destination: &dyn Destination, tickets: &[Ticket]) -> Span {
+pub(crate) fn send_span(destination: &dyn Destination, tickets: &[Ticket]) -> Span {
     let span = tracing::info_span!(
         "send",
         destination = destination.label(),
@@ -27,14 +27,14 @@ pub(crate) fn sending(destination: &dyn Destination, tickets: &[Ticket]) -> Span
     );
     if !span.is_disabled() {
         let traces = tickets.iter().filter_map(|one| one.job().traceparent());
-        let traces: Vec<&str> = traces.take(LINKS).collect();
+        let traces: Vec<&str> = traces.take(MAX_LINKS).collect();
         span.record("links", traces.join(" "));
     }
     span
 }
 
 /// Records how many messages were accepted, and the first kind of failure.
-pub(crate) fn sent(span: &Span, answers: &[Option<Answer>]) {
+pub(crate) fn record_answers(span: &Span, answers: &[Option<Answer>]) {
     if span.is_disabled() {
         return;
     }

@@ -4,7 +4,7 @@ use serde::de::IgnoredAny;
 
 /// Returns whether a text is exactly one JSON value. Only such a text may be inserted into JSON
 /// unquoted: any other could end the value that surrounds it.
-pub(crate) fn is_value(text: &str) -> bool {
+pub(crate) fn is_json_value(text: &str) -> bool {
     serde_json::from_str::<IgnoredAny>(text).is_ok()
 }
 
@@ -27,7 +27,7 @@ pub(crate) fn put_text(json: &mut String, text: &str) {
     feature = "celery-redis",
     feature = "sidekiq"
 ))]
-pub(crate) fn depth_over(json: &str, most: usize) -> Option<usize> {
+pub(crate) fn depth_beyond(json: &str, most: usize) -> Option<usize> {
     let opens = |byte: &u8| matches!(byte, b'[' | b'{');
     // A value with few brackets cannot be too deep, and most values have few.
     if json.bytes().filter(opens).count() <= most {
@@ -59,7 +59,7 @@ pub(crate) fn depth_over(json: &str, most: usize) -> Option<usize> {
     feature = "sidekiq"
 ))]
 mod tests {
-    use super::{depth_over, put_text};
+    use super::{depth_beyond, put_text};
     use crate::message::mapping::Mapping;
     use crate::message::template::Template;
     use crate::message::tests::{ID, job};
@@ -89,10 +89,10 @@ mod tests {
 
     #[test]
     fn nesting_depth_ignores_strings() {
-        assert_eq!(depth_over(r#"[[{"a": []}]]"#, 3), Some(4));
-        assert_eq!(depth_over(r#"[[{"a": []}]]"#, 4), None);
-        assert_eq!(depth_over(r#"["[[[[\"[[[[", [], [], [], []]"#, 2), None);
+        assert_eq!(depth_beyond(r#"[[{"a": []}]]"#, 3), Some(4));
+        assert_eq!(depth_beyond(r#"[[{"a": []}]]"#, 4), None);
+        assert_eq!(depth_beyond(r#"["[[[[\"[[[[", [], [], [], []]"#, 2), None);
         let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
-        assert_eq!(depth_over(&deep, 98), Some(100_000));
+        assert_eq!(depth_beyond(&deep, 98), Some(100_000));
     }
 }

@@ -6,7 +6,7 @@ use crate::message::outbox::OutboxJob;
 use crate::message::schedule;
 use crate::message::template::Template;
 use crate::message::trace;
-use crate::message::{Message, set};
+use crate::message::{Message, set_header};
 
 /// Describes how a route makes a message from a job.
 ///
@@ -33,7 +33,7 @@ impl Default for Mapping {
     /// Sends the job's name and its unchanged arguments.
     fn default() -> Self {
         Self {
-            kind: Template::name(),
+            kind: Template::job_name(),
             queue: None,
             headers: Vec::new(),
             payload: None,
@@ -57,13 +57,13 @@ impl Mapping {
 
     /// Adds a header, or replaces its value.
     pub fn header(mut self, name: impl Into<String>, value: Template) -> Self {
-        set(&mut self.headers, name.into(), value);
+        set_header(&mut self.headers, name.into(), value);
         self.with_moved_arguments()
     }
 
     /// Sets the message's body; the job's unchanged arguments by default.
     pub fn payload(self, payload: Template) -> Self {
-        let payload = Some(payload).filter(|payload| !payload.is_all());
+        let payload = Some(payload).filter(|payload| !payload.is_whole_payload());
         Self { payload, ..self }
     }
 
@@ -92,14 +92,14 @@ impl Mapping {
     fn with_moved_arguments(mut self) -> Self {
         let templates = self.headers.iter().map(|(_, value)| value);
         let templates = templates.chain(&self.queue).chain(&self.at);
-        let taken = templates.chain([&self.kind]).flat_map(Template::arguments);
+        let taken = templates.chain([&self.kind]).flat_map(Template::argument_names);
         self.taken = taken.map(str::to_owned).collect();
         self
     }
 
     /// Makes the message of a job; the error names what the job lacks. A row of `posthaste.outbox`
     /// is sent with its own id and its own payload.
-    pub(crate) fn map(&self, outgoing: OutboxJob) -> Result<Message, String> {
+    pub(crate) fn to_message(&self, outgoing: OutboxJob) -> Result<Message, String> {
         let fill = |template: &Template| template.fill(&outgoing);
         let (kind, queue) = (
             fill(&self.kind)?,
@@ -144,7 +144,7 @@ impl Mapping {
         job: Arc<posthaste::Job>,
         id: uuid::Uuid,
     ) -> Result<Message, String> {
-        self.map(crate::message::outbox::unwrap(job, id)?)
+        self.to_message(crate::message::outbox::unwrap_envelope(job, id)?)
     }
 }
 

@@ -30,7 +30,7 @@ pub struct Message {
     /// Headers that are sent with the payload, including the trace context.
     pub headers: Vec<(String, String)>,
     /// When the receiver runs it, if the route sets a time: at most
-    /// [`Destination::ahead`](crate::Destination::ahead) from now, or in the past.
+    /// [`Destination::max_lead_time`](crate::Destination::max_lead_time) from now, or in the past.
     pub at: Option<Timestamp>,
     /// The payload that the route makes of the arguments; `None` sends them unchanged.
     pub(crate) payload: Option<String>,
@@ -73,7 +73,7 @@ impl Message {
 
     /// Adds a header, or replaces its value.
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
-        set(&mut self.headers, name.into(), value.into());
+        set_header(&mut self.headers, name.into(), value.into());
         self
     }
 
@@ -94,7 +94,7 @@ impl Message {
     /// `posthaste.outbox`, a row that was read for it and the result of a template may be anything.
     /// Bytes that are not text are not JSON, even if their hexadecimal digits are.
     pub fn is_json(&self) -> bool {
-        self.bytes.is_none() && json::is_value(self.payload())
+        self.bytes.is_none() && json::is_json_value(self.payload())
     }
 
     /// Appends the payload to JSON: unchanged, or as a string if it is not JSON.
@@ -122,7 +122,7 @@ impl Message {
     }
 
     /// Returns the body if it is not text.
-    pub(crate) fn bytes(&self) -> Option<&[u8]> {
+    pub(crate) fn binary_body(&self) -> Option<&[u8]> {
         self.bytes.as_deref()
     }
 
@@ -163,7 +163,7 @@ impl Message {
                 && args.get().starts_with('[')
                 && fields
                     .keys()
-                    .all(|name| *name == "args" || self.takes(name))
+                    .all(|name| *name == "args" || self.is_taken_by_route(name))
             {
                 return Arguments::List(args.get());
             }
@@ -171,17 +171,17 @@ impl Message {
         Arguments::Payload(payload)
     }
 
-    fn takes(&self, name: &str) -> bool {
-        let is_carried = self.payload.is_none() && TRACE.contains(&name);
+    fn is_taken_by_route(&self, name: &str) -> bool {
+        let is_carried = self.payload.is_none() && TRACE_HEADERS.contains(&name);
         is_carried || self.taken.iter().any(|taken| taken == name)
     }
 }
 
 /// The names of the headers that carry a trace context.
-pub(crate) const TRACE: [&str; 2] = ["traceparent", "tracestate"];
+pub(crate) const TRACE_HEADERS: [&str; 2] = ["traceparent", "tracestate"];
 
 /// Sets a header; a name occurs once, and the last value counts.
-pub(crate) fn set<T>(headers: &mut Vec<(String, T)>, name: String, value: T) {
+pub(crate) fn set_header<T>(headers: &mut Vec<(String, T)>, name: String, value: T) {
     match headers.iter_mut().find(|(given, _)| *given == name) {
         Some((_, given)) => *given = value,
         None => headers.push((name, value)),

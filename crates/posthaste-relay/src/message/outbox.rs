@@ -12,7 +12,7 @@ use serde_json::json;
 use uuid::Uuid;
 
 /// The first characters of such a job's arguments, as the database prints them.
-const BEGINNING: &str = "{\"posthaste.outbox\": {";
+const ENVELOPE_BEGINNING: &str = "{\"posthaste.outbox\": {";
 
 /// A job that was taken out of its envelope.
 pub(crate) struct OutboxJob {
@@ -37,12 +37,12 @@ pub(crate) struct Reference {
 
 impl OutboxJob {
     /// Replaces the reference by the payload that was read.
-    pub(crate) fn holding(self, payload: Vec<u8>) -> Self {
+    pub(crate) fn with_payload(self, payload: Vec<u8>) -> Self {
         let (text, bytes) = match String::from_utf8(payload) {
             Ok(text) => (text, None),
             Err(error) => {
                 let bytes: Arc<[u8]> = error.into_bytes().into();
-                (hex(&bytes), Some(bytes))
+                (encode_hex(&bytes), Some(bytes))
             }
         };
         let job = Job::clone(&self.job).with_kwargs_json(text);
@@ -60,12 +60,12 @@ impl OutboxJob {
 #[derive(Deserialize)]
 struct Envelope {
     #[serde(rename = "posthaste.outbox")]
-    row: Row,
+    row: OutboxRow,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Row {
+struct OutboxRow {
     id: String,
     /// A payload that is valid UTF-8.
     text: Option<String>,
@@ -82,8 +82,8 @@ struct Row {
 }
 
 /// Takes a row of the outbox out of its envelope; returns every other job unchanged.
-pub(crate) fn unwrap(job: Arc<Job>, id: Uuid) -> Result<OutboxJob, String> {
-    if !job.kwargs_json().starts_with(BEGINNING) {
+pub(crate) fn unwrap_envelope(job: Arc<Job>, id: Uuid) -> Result<OutboxJob, String> {
+    if !job.kwargs_json().starts_with(ENVELOPE_BEGINNING) {
         return Ok(OutboxJob {
             job,
             id,
@@ -97,7 +97,7 @@ pub(crate) fn unwrap(job: Arc<Job>, id: Uuid) -> Result<OutboxJob, String> {
         .map_err(|_| "the row of the outbox cannot be read".to_owned())?;
     let id = row.id.parse();
     let id = id.map_err(|_| "the row of the outbox has no id".to_owned())?;
-    let bytes = row.hex.as_deref().map(unhex).transpose()?;
+    let bytes = row.hex.as_deref().map(decode_hex).transpose()?;
     let mut reference = None;
     let kwargs = match (row.text, row.hex, row.table_name, row.table_id) {
         (Some(text), None, None, None) => text,
@@ -127,7 +127,7 @@ pub(crate) fn unwrap(job: Arc<Job>, id: Uuid) -> Result<OutboxJob, String> {
     })
 }
 
-pub(crate) fn hex(bytes: &[u8]) -> String {
+pub(crate) fn encode_hex(bytes: &[u8]) -> String {
     let mut digits = String::with_capacity(bytes.len() * 2);
     for byte in bytes {
         let _ = write!(digits, "{byte:02x}");
@@ -135,7 +135,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     digits
 }
 
-fn unhex(digits: &str) -> Result<Arc<[u8]>, String> {
+fn decode_hex(digits: &str) -> Result<Arc<[u8]>, String> {
     let pairs = digits.as_bytes().chunks(2).map(|pair| {
         let pair = std::str::from_utf8(pair).ok()?;
         u8::from_str_radix(pair, 16).ok()

@@ -18,8 +18,8 @@ pub(crate) fn scheduled_at(
 ) -> Result<Option<Timestamp>, String> {
     match at.fill(outgoing).unwrap_or_default().trim() {
         "" | "null" => Ok(None),
-        text => time(text).map(Some).ok_or_else(|| {
-            let from: Vec<&str> = at.arguments().collect();
+        text => parse_time(text).map(Some).ok_or_else(|| {
+            let from: Vec<&str> = at.argument_names().collect();
             let from = match from.is_empty() {
                 true => "this job".to_owned(),
                 false => format!("the argument {:?}", from.join(", ")),
@@ -33,7 +33,7 @@ pub(crate) fn scheduled_at(
 }
 
 /// Parses a time to the microsecond, the precision of Postgres.
-fn time(text: &str) -> Option<Timestamp> {
+fn parse_time(text: &str) -> Option<Timestamp> {
     let micros = match text.parse::<Timestamp>() {
         Ok(time) => time.as_microsecond(),
         Err(_) => {
@@ -49,7 +49,7 @@ fn time(text: &str) -> Option<Timestamp> {
 
 /// Returns the message if it is sent now, without a time that is past; else the time until which it
 /// waits.
-pub(crate) fn on_time(
+pub(crate) fn message_if_due(
     mut message: Message,
     ahead: Duration,
     now: Timestamp,
@@ -77,7 +77,7 @@ mod tests {
 
     use jiff::{Timestamp, ToSpan as _};
 
-    use super::{held_until, scheduled_at, time};
+    use super::{held_until, scheduled_at, parse_time};
     use crate::message::outbox;
     use crate::message::template::Template;
     use crate::message::tests::{ID, job};
@@ -90,17 +90,17 @@ mod tests {
             "2026-11-21T11:00:00.5+01:00",
             "1795255200.5",
         ] {
-            assert_eq!(time(text), Some(ten), "{text}");
+            assert_eq!(parse_time(text), Some(ten), "{text}");
         }
         for text in ["tomorrow", "1e300", "NaN", "2026-11-21", "[1]"] {
-            assert_eq!(time(text), None, "{text}");
+            assert_eq!(parse_time(text), None, "{text}");
         }
     }
 
     #[test]
     fn a_missing_time_runs_at_once_and_an_invalid_one_is_refused() {
         let at = Template::parse("{kwargs.at}").expect("a template");
-        let of = |kwargs: &str| scheduled_at(&at, &outbox::unwrap(job("n", kwargs), ID)?);
+        let of = |kwargs: &str| scheduled_at(&at, &outbox::unwrap_envelope(job("n", kwargs), ID)?);
         for kwargs in ["{}", r#"{"at": null}"#, r#"{"at": ""}"#] {
             assert_eq!(of(kwargs), Ok(None), "{kwargs}");
         }

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use posthaste::Error;
 use serde_json::value::RawValue;
 
-use crate::message::json::{is_value, put_text};
+use crate::message::json::{is_json_value, put_text};
 use crate::message::outbox::OutboxJob;
 
 /// A text with placeholders that are filled from a job.
@@ -60,13 +60,13 @@ enum Field {
 impl Template {
     /// Parses a template; the error names what cannot be filled.
     pub fn parse(text: &str) -> Result<Self, Error> {
-        Self::read(text)
+        Self::parse_secret(text)
             .map_err(|reason| Error::invalid("template", format!("{reason}, in {text:?}")))
     }
 
     /// As [`parse`](Self::parse); the error does not repeat the text, which may be a secret.
-    pub(crate) fn read(text: &str) -> Result<Self, String> {
-        parts(text).map(Self)
+    pub(crate) fn parse_secret(text: &str) -> Result<Self, String> {
+        parse_parts(text).map(Self)
     }
 
     /// Creates a template without placeholders.
@@ -75,18 +75,18 @@ impl Template {
     }
 
     /// Creates the template of the job's name.
-    pub(crate) fn name() -> Self {
+    pub(crate) fn job_name() -> Self {
         let (field, as_json) = (Field::Name, false);
         Self(vec![Part::Field { field, as_json }])
     }
 
     /// Returns whether it is exactly `{kwargs}`, the default payload.
-    pub(crate) fn is_all(&self) -> bool {
+    pub(crate) fn is_whole_payload(&self) -> bool {
         matches!(&self.0[..], [Part::Argument { path, as_json: false }] if path.is_empty())
     }
 
     /// Returns the names of the arguments that it is filled from.
-    pub(crate) fn arguments(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn argument_names(&self) -> impl Iterator<Item = &str> {
         self.0.iter().filter_map(|part| match part {
             Part::Argument { path, .. } => path.first().map(String::as_str),
             _ => None,
@@ -115,16 +115,16 @@ impl Template {
                 Part::Text(text) => filled.push_str(text),
                 Part::Field { field, as_json } if *as_json && !field.is_number() => {
                     let mut text = String::new();
-                    put(&mut text, *field, outgoing);
+                    put_field(&mut text, *field, outgoing);
                     put_text(&mut filled, &text);
                 }
-                Part::Field { field, .. } => put(&mut filled, *field, outgoing),
+                Part::Field { field, .. } => put_field(&mut filled, *field, outgoing),
                 Part::Argument { path, as_json } => {
                     let kwargs = outgoing.job.kwargs_json();
-                    let is_text = || outgoing.bytes.is_some() || !is_value(kwargs);
+                    let is_text = || outgoing.bytes.is_some() || !is_json_value(kwargs);
                     match path.is_empty() && *as_json && is_text() {
                         true => put_text(&mut filled, kwargs),
-                        false => filled.push_str(&argument(kwargs, path, *as_json)?),
+                        false => filled.push_str(&find_argument(kwargs, path, *as_json)?),
                     }
                 }
             }
@@ -139,7 +139,7 @@ impl Field {
     }
 }
 
-fn put(filled: &mut String, field: Field, OutboxJob { job, id, .. }: &OutboxJob) {
+fn put_field(filled: &mut String, field: Field, OutboxJob { job, id, .. }: &OutboxJob) {
     // Writing to a string cannot fail.
     let _ = match field {
         Field::Id => write!(filled, "{id}"),
@@ -157,7 +157,7 @@ fn put(filled: &mut String, field: Field, OutboxJob { job, id, .. }: &OutboxJob)
     };
 }
 
-fn parts(text: &str) -> Result<Vec<Part>, String> {
+fn parse_parts(text: &str) -> Result<Vec<Part>, String> {
     let mut parts = Vec::new();
     let mut plain = String::new();
     let mut rest = text;
@@ -214,7 +214,7 @@ fn parse_placeholder(name: &str) -> Result<Part, String> {
 }
 
 /// Finds one argument step by step. Numbers keep all digits that were written.
-pub(crate) fn argument<'a>(
+pub(crate) fn find_argument<'a>(
     kwargs: &'a str,
     path: &[String],
     as_json: bool,
@@ -222,11 +222,11 @@ pub(crate) fn argument<'a>(
     let mut found = kwargs;
     for step in path {
         let fields: HashMap<Cow<str>, &RawValue> =
-            serde_json::from_str(found).map_err(|_| missing(path))?;
+            serde_json::from_str(found).map_err(|_| missing_argument(path))?;
         found = fields
             .get(step.as_str())
             .map(|value| value.get())
-            .ok_or_else(|| missing(path))?;
+            .ok_or_else(|| missing_argument(path))?;
     }
     if !as_json && !path.is_empty() && found.starts_with('"') {
         return serde_json::from_str(found).map_err(|error| error.to_string());
@@ -234,7 +234,7 @@ pub(crate) fn argument<'a>(
     Ok(Cow::Borrowed(found))
 }
 
-fn missing(path: &[String]) -> String {
+fn missing_argument(path: &[String]) -> String {
     format!("the job has no argument {:?}", path.join("."))
 }
 
@@ -246,7 +246,7 @@ mod tests {
 
     fn filled_for(template: &str, name: &str, kwargs: &str) -> Result<String, String> {
         let template = Template::parse(template).map_err(|error| error.to_string())?;
-        template.fill(&outbox::unwrap(job(name, kwargs), ID)?)
+        template.fill(&outbox::unwrap_envelope(job(name, kwargs), ID)?)
     }
 
     fn filled(template: &str, kwargs: &str) -> Result<String, String> {

@@ -3,8 +3,8 @@
 use posthaste::__private::is_traceparent;
 use posthaste::Job;
 
-use crate::message::TRACE;
-use crate::message::template::argument;
+use crate::message::TRACE_HEADERS;
+use crate::message::template::find_argument;
 
 /// Adds the trace context that a job was enqueued with, or that of its arguments, unless the route
 /// sets one.
@@ -14,7 +14,7 @@ pub(crate) fn add_headers(job: &Job, headers: &mut Vec<(String, String)>) {
         names.any(|given| given.eq_ignore_ascii_case(name))
     };
     if let Some(parent) = job.traceparent() {
-        let [parent_name, state_name] = TRACE;
+        let [parent_name, state_name] = TRACE_HEADERS;
         // A tracestate belongs to the traceparent that it came with.
         if !is_given(headers, parent_name) {
             headers.push((parent_name.into(), parent.to_owned()));
@@ -26,7 +26,7 @@ pub(crate) fn add_headers(job: &Job, headers: &mut Vec<(String, String)>) {
         return;
     }
     let kwargs = job.kwargs_json();
-    for name in TRACE {
+    for name in TRACE_HEADERS {
         if !kwargs.contains(name) || is_given(headers, name) {
             continue;
         }
@@ -34,7 +34,7 @@ pub(crate) fn add_headers(job: &Job, headers: &mut Vec<(String, String)>) {
             "traceparent" => is_traceparent(value),
             _ => value.len() <= 512 && value.bytes().all(|byte| (b' '..=b'~').contains(&byte)),
         };
-        match argument(kwargs, &[name.to_owned()], false) {
+        match find_argument(kwargs, &[name.to_owned()], false) {
             Ok(value) if is_carried(&value) => headers.push((name.into(), value.into_owned())),
             _ => {}
         }

@@ -3,7 +3,7 @@
 
 /// A kind of destination.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Kind {
+pub(super) enum DestinationKind {
     Sidekiq,
     Asynq,
     BullMq,
@@ -19,12 +19,12 @@ pub(super) enum Kind {
 /// The part of an address before `://`, and its meaning.
 struct Scheme {
     word: &'static str,
-    kind: Kind,
+    kind: DestinationKind,
     /// The transport in the address that the destination gets.
     transport: &'static str,
 }
 
-const fn scheme(word: &'static str, kind: Kind, transport: &'static str) -> Scheme {
+const fn scheme(word: &'static str, kind: DestinationKind, transport: &'static str) -> Scheme {
     Scheme {
         word,
         kind,
@@ -33,33 +33,33 @@ const fn scheme(word: &'static str, kind: Kind, transport: &'static str) -> Sche
 }
 
 const SCHEMES: [Scheme; 22] = [
-    scheme("sidekiq", Kind::Sidekiq, "redis"),
-    scheme("sidekiq+redis", Kind::Sidekiq, "redis"),
-    scheme("sidekiq+rediss", Kind::Sidekiq, "rediss"),
-    scheme("asynq", Kind::Asynq, "redis"),
-    scheme("asynq+redis", Kind::Asynq, "redis"),
-    scheme("asynq+rediss", Kind::Asynq, "rediss"),
-    scheme("bullmq", Kind::BullMq, "redis"),
-    scheme("bullmq+redis", Kind::BullMq, "redis"),
-    scheme("bullmq+rediss", Kind::BullMq, "rediss"),
-    scheme("celery+redis", Kind::Celery, "redis"),
-    scheme("celery+rediss", Kind::Celery, "rediss"),
-    scheme("celery+amqp", Kind::Celery, "amqp"),
-    scheme("celery+amqps", Kind::Celery, "amqps"),
-    scheme("amqp", Kind::RabbitMq, "amqp"),
-    scheme("amqps", Kind::RabbitMq, "amqps"),
-    scheme("nats", Kind::Nats, "nats"),
-    scheme("nats+tls", Kind::Nats, "tls"),
-    scheme("kafka", Kind::Kafka, "kafka"),
-    scheme("http", Kind::Webhook, "http"),
-    scheme("https", Kind::Webhook, "https"),
-    scheme("smtp", Kind::Smtp, "smtp"),
-    scheme("smtps", Kind::Smtp, "smtps"),
+    scheme("sidekiq", DestinationKind::Sidekiq, "redis"),
+    scheme("sidekiq+redis", DestinationKind::Sidekiq, "redis"),
+    scheme("sidekiq+rediss", DestinationKind::Sidekiq, "rediss"),
+    scheme("asynq", DestinationKind::Asynq, "redis"),
+    scheme("asynq+redis", DestinationKind::Asynq, "redis"),
+    scheme("asynq+rediss", DestinationKind::Asynq, "rediss"),
+    scheme("bullmq", DestinationKind::BullMq, "redis"),
+    scheme("bullmq+redis", DestinationKind::BullMq, "redis"),
+    scheme("bullmq+rediss", DestinationKind::BullMq, "rediss"),
+    scheme("celery+redis", DestinationKind::Celery, "redis"),
+    scheme("celery+rediss", DestinationKind::Celery, "rediss"),
+    scheme("celery+amqp", DestinationKind::Celery, "amqp"),
+    scheme("celery+amqps", DestinationKind::Celery, "amqps"),
+    scheme("amqp", DestinationKind::RabbitMq, "amqp"),
+    scheme("amqps", DestinationKind::RabbitMq, "amqps"),
+    scheme("nats", DestinationKind::Nats, "nats"),
+    scheme("nats+tls", DestinationKind::Nats, "tls"),
+    scheme("kafka", DestinationKind::Kafka, "kafka"),
+    scheme("http", DestinationKind::Webhook, "http"),
+    scheme("https", DestinationKind::Webhook, "https"),
+    scheme("smtp", DestinationKind::Smtp, "smtp"),
+    scheme("smtps", DestinationKind::Smtp, "smtps"),
 ];
 
 /// Common mistakes that name a server or library instead of a destination, and what to write
 /// instead.
-const ALIASES: [(&str, &str); 14] = [
+const MISTAKEN_SCHEMES: [(&str, &str); 14] = [
     (
         "redis",
         "sidekiq://, asynq://, bullmq:// or celery+redis://, depending on the receiver",
@@ -95,7 +95,7 @@ const ALIASES: [(&str, &str); 14] = [
 /// The destination of a route.
 #[derive(PartialEq)]
 pub(super) struct DestinationAddress {
-    pub(super) kind: Kind,
+    pub(super) kind: DestinationKind,
     /// The address that the destination gets, without the destination's name.
     pub(super) url: String,
 }
@@ -105,7 +105,7 @@ impl DestinationAddress {
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         if text == "stdout:" {
             return Ok(Self {
-                kind: Kind::Lines,
+                kind: DestinationKind::Lines,
                 url: String::new(),
             });
         }
@@ -115,7 +115,7 @@ impl DestinationAddress {
         });
         let Some((scheme, rest)) = found else {
             let word = text.split_once(':').map_or(text, |(word, _)| word);
-            if let Some((_, canonical)) = ALIASES.iter().find(|(alias, _)| *alias == word) {
+            if let Some((_, canonical)) = MISTAKEN_SCHEMES.iter().find(|(alias, _)| *alias == word) {
                 return Err(format!("{word}: is not a destination; write {canonical}"));
             }
             let words: Vec<&str> = SCHEMES.iter().map(|scheme| scheme.word).collect();
@@ -136,16 +136,16 @@ impl DestinationAddress {
     /// Returns the name of the destination for people.
     pub(super) fn name(&self) -> &'static str {
         match self.kind {
-            Kind::Sidekiq => "Sidekiq",
-            Kind::Asynq => "asynq",
-            Kind::BullMq => "BullMQ",
-            Kind::Celery => "Celery",
-            Kind::RabbitMq => "RabbitMQ",
-            Kind::Nats => "NATS",
-            Kind::Kafka => "Kafka",
-            Kind::Webhook => "a webhook",
-            Kind::Smtp => "SMTP",
-            Kind::Lines => "stdout",
+            DestinationKind::Sidekiq => "Sidekiq",
+            DestinationKind::Asynq => "asynq",
+            DestinationKind::BullMq => "BullMQ",
+            DestinationKind::Celery => "Celery",
+            DestinationKind::RabbitMq => "RabbitMQ",
+            DestinationKind::Nats => "NATS",
+            DestinationKind::Kafka => "Kafka",
+            DestinationKind::Webhook => "a webhook",
+            DestinationKind::Smtp => "SMTP",
+            DestinationKind::Lines => "stdout",
         }
     }
 
@@ -153,23 +153,23 @@ impl DestinationAddress {
     /// carry the job's name, and a kind would appear in no part of them.
     pub(super) fn kind_word(&self) -> Option<&'static str> {
         Some(match self.kind {
-            Kind::Webhook => return None,
-            Kind::Sidekiq => "class",
-            Kind::Asynq => "type",
-            Kind::BullMq => "name",
-            Kind::Celery => "task",
-            Kind::RabbitMq => "routing_key",
-            Kind::Nats => "subject",
-            Kind::Kafka => "topic",
-            Kind::Smtp | Kind::Lines => "kind",
+            DestinationKind::Webhook => return None,
+            DestinationKind::Sidekiq => "class",
+            DestinationKind::Asynq => "type",
+            DestinationKind::BullMq => "name",
+            DestinationKind::Celery => "task",
+            DestinationKind::RabbitMq => "routing_key",
+            DestinationKind::Nats => "subject",
+            DestinationKind::Kafka => "topic",
+            DestinationKind::Smtp | DestinationKind::Lines => "kind",
         })
     }
 
     /// Returns the destination's word for its queues; `None` if a message has only a kind.
     pub(super) fn queue_word(&self) -> Option<&'static str> {
         match self.kind {
-            Kind::Nats | Kind::Kafka | Kind::Smtp => None,
-            Kind::RabbitMq => Some("exchange"),
+            DestinationKind::Nats | DestinationKind::Kafka | DestinationKind::Smtp => None,
+            DestinationKind::RabbitMq => Some("exchange"),
             _ => Some("receiver_queue"),
         }
     }
@@ -186,9 +186,9 @@ impl std::fmt::Debug for DestinationAddress {
 
 #[cfg(test)]
 mod tests {
-    use super::{DestinationAddress, Kind};
+    use super::{DestinationAddress, DestinationKind};
 
-    fn parsed(text: &str) -> Option<(Kind, String)> {
+    fn parsed(text: &str) -> Option<(DestinationKind, String)> {
         DestinationAddress::parse(text)
             .ok()
             .map(|to| (to.kind, to.url))
@@ -198,13 +198,13 @@ mod tests {
     fn the_destination_precedes_the_transport_in_the_scheme() {
         let url = |kind, url: &str| Some((kind, url.to_owned()));
         let redis = "redis://:p@h:1/2";
-        assert_eq!(parsed("sidekiq://:p@h:1/2"), url(Kind::Sidekiq, redis));
-        assert_eq!(parsed("asynq+redis://:p@h:1/2"), url(Kind::Asynq, redis));
-        assert_eq!(parsed("bullmq+rediss://h"), url(Kind::BullMq, "rediss://h"));
-        assert_eq!(parsed("celery+amqp://h/v"), url(Kind::Celery, "amqp://h/v"));
-        assert_eq!(parsed("amqps://h"), url(Kind::RabbitMq, "amqps://h"));
-        assert_eq!(parsed("https://h/x"), url(Kind::Webhook, "https://h/x"));
-        assert_eq!(parsed("stdout:"), url(Kind::Lines, ""));
+        assert_eq!(parsed("sidekiq://:p@h:1/2"), url(DestinationKind::Sidekiq, redis));
+        assert_eq!(parsed("asynq+redis://:p@h:1/2"), url(DestinationKind::Asynq, redis));
+        assert_eq!(parsed("bullmq+rediss://h"), url(DestinationKind::BullMq, "rediss://h"));
+        assert_eq!(parsed("celery+amqp://h/v"), url(DestinationKind::Celery, "amqp://h/v"));
+        assert_eq!(parsed("amqps://h"), url(DestinationKind::RabbitMq, "amqps://h"));
+        assert_eq!(parsed("https://h/x"), url(DestinationKind::Webhook, "https://h/x"));
+        assert_eq!(parsed("stdout:"), url(DestinationKind::Lines, ""));
     }
 
     #[test]

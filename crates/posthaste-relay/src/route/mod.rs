@@ -13,7 +13,7 @@ use posthaste::Error;
 use posthaste::settings::Fields;
 use serde_json::Value;
 
-use crate::destination::contract::{Destination, LONGEST_OUTAGE};
+use crate::destination::contract::{Destination, DEFAULT_LONGEST_OUTAGE};
 use crate::engine::builder::RelayBuilder;
 use crate::engine::builder::reserved_header;
 use crate::engine::options::{Ack, OnAmbiguous, TIME_LIMIT};
@@ -24,7 +24,7 @@ use crate::message::template::Template;
 use address::DestinationAddress;
 
 /// The default time within which an effect must be confirmed.
-const LEASE: Duration = Duration::from_secs(300);
+const DEFAULT_LEASE: Duration = Duration::from_secs(300);
 
 /// A route of a configuration file: sends the jobs of a queue to a destination.
 ///
@@ -78,11 +78,11 @@ pub struct Route {
     name: String,
     queue: String,
     destination: Arc<dyn Destination>,
-    settings: Settings,
+    settings: RouteSettings,
 }
 
 #[derive(Debug, Default)]
-struct Settings {
+struct RouteSettings {
     mapping: Mapping,
     batch: Option<usize>,
     concurrency: Option<usize>,
@@ -105,7 +105,7 @@ impl Route {
     ) -> Result<Self, Error> {
         let settings = settings.into_iter();
         let settings = settings.map(|(name, value)| (name.clone(), value.clone()));
-        read(name, Fields::new(settings.collect()))
+        read_route(name, Fields::new(settings.collect()))
             .map_err(|problem| Error::config(format!("route {name}: {problem}")))
     }
 
@@ -172,14 +172,14 @@ impl Route {
             queue: self.queue.as_str().into(),
             batch: settings.batch,
             time_limit: settings.time_limit.unwrap_or(TIME_LIMIT),
-            longest_outage: settings.longest_outage.unwrap_or(LONGEST_OUTAGE),
+            longest_outage: settings.longest_outage.unwrap_or(DEFAULT_LONGEST_OUTAGE),
             allowed: settings.allow_unsafe.clone(),
         })
     }
 
     /// Builds the relay that the route describes.
     pub fn relay(self) -> RelayBuilder {
-        let Settings {
+        let RouteSettings {
             mapping,
             batch,
             concurrency,
@@ -230,7 +230,7 @@ impl std::fmt::Debug for Route {
     }
 }
 
-fn read(name: &str, mut fields: Fields) -> Result<Route, String> {
+fn read_route(name: &str, mut fields: Fields) -> Result<Route, String> {
     let to: String = fields
         .take("to")?
         .ok_or("to: is missing; it is the destination's address")?;
@@ -239,14 +239,14 @@ fn read(name: &str, mut fields: Fields) -> Result<Route, String> {
     if queue.is_empty() || queue.len() > 255 {
         return Err("queue: must have 1 to 255 bytes".into());
     }
-    let settings = Settings {
-        mapping: mapping(&mut fields, &to)?,
+    let settings = RouteSettings {
+        mapping: read_mapping(&mut fields, &to)?,
         batch: fields.positive("batch")?,
         concurrency: fields.positive("concurrency")?,
         time_limit: fields.take("time_limit")?,
         longest_outage: fields.take("longest_outage")?,
         ordered: fields.take("ordered")?.unwrap_or_default(),
-        ack: ack(&mut fields)?,
+        ack: read_ack(&mut fields)?,
         on_ambiguous: fields
             .word(
                 "on_ambiguous",
@@ -266,7 +266,7 @@ fn read(name: &str, mut fields: Fields) -> Result<Route, String> {
     if settings.time_limit.is_some_and(|limit| limit.is_zero()) {
         return Err("time_limit: must be more than 0".into());
     }
-    let destination = open::open(&to, &mut fields)?;
+    let destination = open::open_destination(&to, &mut fields)?;
     fields.all_known(&format!("a route to {}", to.name()))?;
     // No other destination answers `Ambiguous`.
     if settings.on_ambiguous == OnAmbiguous::Discard && destination.can_deduplicate() {
@@ -287,48 +287,48 @@ fn read(name: &str, mut fields: Fields) -> Result<Route, String> {
     })
 }
 
-fn ack(fields: &mut Fields) -> Result<Ack, String> {
+fn read_ack(fields: &mut Fields) -> Result<Ack, String> {
     let is_confirmed = fields.word("ack", &[("accepted", false), ("confirmed", true)])?;
     let lease: Option<Duration> = fields.take("lease")?;
     match (is_confirmed, lease) {
         (Some(true), Some(lease)) if lease.is_zero() => Err("lease: must be more than 0".into()),
         (Some(true), lease) => Ok(Ack::Confirmed {
-            lease: lease.unwrap_or(LEASE),
+            lease: lease.unwrap_or(DEFAULT_LEASE),
         }),
         (_, Some(_)) => Err("lease: is for ack = \"confirmed\"".into()),
         _ => Ok(Ack::Accepted),
     }
 }
 
-fn mapping(fields: &mut Fields, to: &DestinationAddress) -> Result<Mapping, String> {
+fn read_mapping(fields: &mut Fields, to: &DestinationAddress) -> Result<Mapping, String> {
     let mut mapping = Mapping::default();
     if let Some(word) = to.kind_word()
-        && let Some(kind) = one_of(fields, ["kind", word])?
+        && let Some(kind) = read_template(fields, ["kind", word])?
     {
         mapping = mapping.kind(kind);
     }
     if let Some(word) = to.queue_word()
-        && let Some(queue) = one_of(fields, ["receiver_queue", word])?
+        && let Some(queue) = read_template(fields, ["receiver_queue", word])?
     {
         mapping = mapping.queue(queue);
     }
     let headers: Option<BTreeMap<String, String>> = fields.take("headers")?;
     for (name, value) in headers.into_iter().flatten() {
         let value =
-            Template::read(&value).map_err(|problem| format!("headers.{name}: {problem}"))?;
+            Template::parse_secret(&value).map_err(|problem| format!("headers.{name}: {problem}"))?;
         mapping = mapping.header(name, value);
     }
-    if let Some(payload) = one_of(fields, ["payload", "payload"])? {
+    if let Some(payload) = read_template(fields, ["payload", "payload"])? {
         mapping = mapping.payload(payload);
     }
-    if let Some(at) = one_of(fields, ["at", "at"])? {
+    if let Some(at) = read_template(fields, ["at", "at"])? {
         mapping = mapping.at(at);
     }
     Ok(mapping)
 }
 
 /// Reads a template that has two names.
-fn one_of(fields: &mut Fields, names: [&'static str; 2]) -> Result<Option<Template>, String> {
+fn read_template(fields: &mut Fields, names: [&'static str; 2]) -> Result<Option<Template>, String> {
     let mut found = None;
     for name in names {
         if let Some(text) = fields.take::<String>(name)? {
@@ -338,7 +338,7 @@ fn one_of(fields: &mut Fields, names: [&'static str; 2]) -> Result<Option<Templa
                     names[0]
                 ));
             }
-            let template = Template::read(&text).map_err(|problem| format!("{name}: {problem}"))?;
+            let template = Template::parse_secret(&text).map_err(|problem| format!("{name}: {problem}"))?;
             found = Some(template);
         }
     }

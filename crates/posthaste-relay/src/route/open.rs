@@ -5,63 +5,63 @@ use std::sync::Arc;
 use posthaste::__private::lacks_feature;
 use posthaste::settings::Fields;
 
-use super::address::{DestinationAddress, Kind};
+use super::address::{DestinationAddress, DestinationKind};
 use crate::destination::contract::Destination;
 use crate::destination::lines::Lines;
 
-pub(super) fn open(
+pub(super) fn open_destination(
     to: &DestinationAddress,
     fields: &mut Fields,
 ) -> Result<Arc<dyn Destination>, String> {
     match to.kind {
-        Kind::Lines => Ok(Arc::new(Lines::new(tokio::io::stdout()))),
+        DestinationKind::Lines => Ok(Arc::new(Lines::new(tokio::io::stdout()))),
         #[cfg(feature = "asynq")]
-        Kind::Asynq => asynq(to, fields),
+        DestinationKind::Asynq => open_asynq(to, fields),
         #[cfg(feature = "bullmq")]
-        Kind::BullMq => bullmq(to, fields),
+        DestinationKind::BullMq => open_bullmq(to, fields),
         #[cfg(feature = "celery-redis")]
-        Kind::Celery if to.url.starts_with("redis") => {
-            celery(crate::destination::celery::Celery::redis(&to.url), fields)
+        DestinationKind::Celery if to.url.starts_with("redis") => {
+            open_celery(crate::destination::celery::Celery::redis(&to.url), fields)
         }
         #[cfg(feature = "celery-rabbitmq")]
-        Kind::Celery if to.url.starts_with("amqp") => celery(
+        DestinationKind::Celery if to.url.starts_with("amqp") => open_celery(
             crate::destination::celery::Celery::rabbitmq(&to.url),
             fields,
         ),
         #[cfg(feature = "kafka")]
-        Kind::Kafka => kafka(to, fields),
+        DestinationKind::Kafka => open_kafka(to, fields),
         #[cfg(feature = "nats")]
-        Kind::Nats => nats(to, fields),
+        DestinationKind::Nats => open_nats(to, fields),
         #[cfg(feature = "rabbitmq")]
-        Kind::RabbitMq => rabbitmq(to, fields),
+        DestinationKind::RabbitMq => open_rabbitmq(to, fields),
         #[cfg(feature = "sidekiq")]
-        Kind::Sidekiq => sidekiq(to, fields),
+        DestinationKind::Sidekiq => open_sidekiq(to, fields),
         #[cfg(feature = "smtp")]
-        Kind::Smtp => smtp(to, fields),
+        DestinationKind::Smtp => open_smtp(to, fields),
         #[cfg(feature = "webhook")]
-        Kind::Webhook => webhook(to, fields),
+        DestinationKind::Webhook => open_webhook(to, fields),
         _ => {
             let _ = fields;
-            let lack = lacks_feature(to.name(), feature(to));
+            let lack = lacks_feature(to.name(), required_feature(to));
             Err(format!("to: {lack}"))
         }
     }
 }
 
 /// Returns the cargo feature that contains a destination.
-fn feature(to: &DestinationAddress) -> &'static str {
+fn required_feature(to: &DestinationAddress) -> &'static str {
     match to.kind {
-        Kind::Sidekiq => "sidekiq",
-        Kind::Asynq => "asynq",
-        Kind::BullMq => "bullmq",
-        Kind::Celery if to.url.starts_with("redis") => "celery-redis",
-        Kind::Celery => "celery-rabbitmq",
-        Kind::RabbitMq => "rabbitmq",
-        Kind::Nats => "nats",
-        Kind::Kafka => "kafka",
-        Kind::Webhook => "webhook",
-        Kind::Smtp => "smtp",
-        Kind::Lines => "default",
+        DestinationKind::Sidekiq => "sidekiq",
+        DestinationKind::Asynq => "asynq",
+        DestinationKind::BullMq => "bullmq",
+        DestinationKind::Celery if to.url.starts_with("redis") => "celery-redis",
+        DestinationKind::Celery => "celery-rabbitmq",
+        DestinationKind::RabbitMq => "rabbitmq",
+        DestinationKind::Nats => "nats",
+        DestinationKind::Kafka => "kafka",
+        DestinationKind::Webhook => "webhook",
+        DestinationKind::Smtp => "smtp",
+        DestinationKind::Lines => "default",
     }
 }
 
@@ -74,13 +74,13 @@ fn feature(to: &DestinationAddress) -> &'static str {
     feature = "smtp",
     feature = "webhook"
 ))]
-fn wrong(error: posthaste::Error) -> String {
+fn address_error(error: posthaste::Error) -> String {
     format!("to: {error}")
 }
 
 #[cfg(feature = "asynq")]
-fn asynq(to: &DestinationAddress, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> {
-    let mut asynq = crate::destination::asynq::Asynq::new(&to.url).map_err(wrong)?;
+fn open_asynq(to: &DestinationAddress, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> {
+    let mut asynq = crate::destination::asynq::Asynq::new(&to.url).map_err(address_error)?;
     if let Some(times) = fields.take("max_retry")? {
         asynq = asynq.max_retry(times);
     }
@@ -97,9 +97,9 @@ fn asynq(to: &DestinationAddress, fields: &mut Fields) -> Result<Arc<dyn Destina
 }
 
 #[cfg(feature = "bullmq")]
-fn bullmq(to: &DestinationAddress, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> {
+fn open_bullmq(to: &DestinationAddress, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> {
     // BullMQ requires a queue name; a route without one gets this one.
-    let mut bullmq = crate::destination::bullmq::BullMq::new(&to.url, "default").map_err(wrong)?;
+    let mut bullmq = crate::destination::bullmq::BullMq::new(&to.url, "default").map_err(address_error)?;
     if let Some(prefix) = fields.take::<String>("prefix")? {
         bullmq = bullmq.prefix(prefix);
     }
@@ -122,11 +122,11 @@ fn bullmq(to: &DestinationAddress, fields: &mut Fields) -> Result<Arc<dyn Destin
 }
 
 #[cfg(any(feature = "celery-rabbitmq", feature = "celery-redis"))]
-fn celery(
+fn open_celery(
     celery: Result<crate::destination::celery::Celery, posthaste::Error>,
     fields: &mut Fields,
 ) -> Result<Arc<dyn Destination>, String> {
-    let mut celery = celery.map_err(wrong)?;
+    let mut celery = celery.map_err(address_error)?;
     if let Some(limit) = fields.take("task_time_limit")? {
         celery = celery.time_limit(limit);
     }
@@ -140,10 +140,10 @@ fn celery(
 }
 
 #[cfg(feature = "kafka")]
-fn kafka(to: &DestinationAddress, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> {
+fn open_kafka(to: &DestinationAddress, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> {
     use std::collections::BTreeMap;
 
-    let mut kafka = crate::destination::kafka::Kafka::new(&to.url).map_err(wrong)?;
+    let mut kafka = crate::destination::kafka::Kafka::new(&to.url).map_err(address_error)?;
     let settings: Option<BTreeMap<String, String>> = fields.take("settings")?;
     for (name, value) in settings.into_iter().flatten() {
         kafka = kafka
@@ -154,8 +154,8 @@ fn kafka(to: &DestinationAddress, fields: &mut Fields) -> Result<Arc<dyn Destina
 }
 
 #[cfg(feature = "nats")]
-fn nats(to: &DestinationAddress, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> {
-    let mut nats = crate::destination::nats::Nats::new(&to.url).map_err(wrong)?;
+fn open_nats(to: &DestinationAddress, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> {
+    let mut nats = crate::destination::nats::Nats::new(&to.url).map_err(address_error)?;
     if let Some(credentials) = fields.take::<String>("credentials")? {
         nats = nats.credentials(credentials);
     }
@@ -169,8 +169,8 @@ fn nats(to: &DestinationAddress, fields: &mut Fields) -> Result<Arc<dyn Destinat
 }
 
 #[cfg(feature = "rabbitmq")]
-fn rabbitmq(to: &DestinationAddress, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> {
-    let mut rabbitmq = crate::destination::rabbitmq::RabbitMq::new(&to.url).map_err(wrong)?;
+fn open_rabbitmq(to: &DestinationAddress, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> {
+    let mut rabbitmq = crate::destination::rabbitmq::RabbitMq::new(&to.url).map_err(address_error)?;
     if fields.take("expires")? == Some(true) {
         rabbitmq = rabbitmq.expires();
     }
@@ -178,11 +178,11 @@ fn rabbitmq(to: &DestinationAddress, fields: &mut Fields) -> Result<Arc<dyn Dest
 }
 
 #[cfg(feature = "sidekiq")]
-fn sidekiq(to: &DestinationAddress, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> {
+fn open_sidekiq(to: &DestinationAddress, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> {
     use crate::destination::sidekiq::ToggleOrCount;
     use crate::destination::sidekiq::{Sidekiq, TimeUnit};
 
-    let mut sidekiq = Sidekiq::new(&to.url).map_err(wrong)?;
+    let mut sidekiq = Sidekiq::new(&to.url).map_err(address_error)?;
     if let Some(times) = fields.take::<ToggleOrCount>("retry")? {
         sidekiq = sidekiq.retry(times);
     }
@@ -206,8 +206,8 @@ fn sidekiq(to: &DestinationAddress, fields: &mut Fields) -> Result<Arc<dyn Desti
 }
 
 #[cfg(feature = "smtp")]
-fn smtp(to: &DestinationAddress, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> {
-    let mut smtp = crate::destination::smtp::Smtp::new(&to.url).map_err(wrong)?;
+fn open_smtp(to: &DestinationAddress, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> {
+    let mut smtp = crate::destination::smtp::Smtp::new(&to.url).map_err(address_error)?;
     if let Some(address) = fields.take::<String>("mail_from")? {
         smtp = smtp.from(address);
     }
@@ -219,7 +219,7 @@ fn smtp(to: &DestinationAddress, fields: &mut Fields) -> Result<Arc<dyn Destinat
 
 /// TLS depends on the features of reqwest that the program enables.
 #[cfg(feature = "webhook")]
-fn webhook(to: &DestinationAddress, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> {
+fn open_webhook(to: &DestinationAddress, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> {
     use crate::destination::webhook::AddressPolicy;
     use crate::destination::webhook::Webhook;
 
@@ -230,7 +230,7 @@ fn webhook(to: &DestinationAddress, fields: &mut Fields) -> Result<Arc<dyn Desti
         address_policy = allowed.map_err(|error| format!("networks: {error}"))?;
     }
     let client = reqwest::Client::builder().user_agent("posthaste");
-    let mut webhook = Webhook::within(client, &to.url, address_policy).map_err(wrong)?;
+    let mut webhook = Webhook::with_address_policy(client, &to.url, address_policy).map_err(address_error)?;
     let secrets: Option<Vec<String>> = fields.take("secrets")?;
     let secrets = secrets.into_iter().flatten().map(|secret| {
         let shape = "secrets: each must be whsec_ and base64 of 24 to 64 random bytes";

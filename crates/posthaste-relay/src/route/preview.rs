@@ -29,11 +29,11 @@ use crate::store;
 /// # Ok(()) }
 /// ```
 pub async fn preview(client: &Client, route: &Route, most: u32) -> Result<Vec<String>, Error> {
-    let jobs = store::waiting(client, route.queue(), most.into()).await?;
+    let jobs = store::list_waiting_jobs(client, route.queue(), most.into()).await?;
     let mut shown = Vec::with_capacity(jobs.len());
     for (job, id) in jobs {
         let name = job.name.clone();
-        let line = line(client, route, job, id).await;
+        let line = preview_line(client, route, job, id).await;
         shown.push(line.unwrap_or_else(|error| {
             let of = id.to_string();
             serde_json::json!({ "id": of, "name": &*name, "error": error }).to_string()
@@ -42,28 +42,28 @@ pub async fn preview(client: &Client, route: &Route, most: u32) -> Result<Vec<St
     Ok(shown)
 }
 
-async fn line(client: &Client, route: &Route, job: Arc<Job>, id: Uuid) -> Result<String, String> {
-    let mut job = outbox::unwrap(job, id)?;
+async fn preview_line(client: &Client, route: &Route, job: Arc<Job>, id: Uuid) -> Result<String, String> {
+    let mut job = outbox::unwrap_envelope(job, id)?;
     let statements = route.statements();
     if let Some(reference) = job.reference.as_ref().filter(|_| !statements.is_empty()) {
-        let row = references::read(statements, client, reference).await;
-        job = job.holding(row.map_err(|failure| failure.reason())?);
+        let row = references::read_row(statements, client, reference).await;
+        job = job.with_payload(row.map_err(|failure| failure.reason())?);
     }
-    show(route, &route.mapping().map(job)?)
+    encode_or_reject(route, &route.mapping().to_message(job)?)
 }
 
-fn show(route: &Route, message: &Message) -> Result<String, String> {
-    if let Some(problem) = route.destination().rejects(message) {
+fn encode_or_reject(route: &Route, message: &Message) -> Result<String, String> {
+    if let Some(problem) = route.destination().rejection_reason(message) {
         return Err(problem);
     }
-    let line = lines::encode(message).map_err(|error| error.to_string())?;
+    let line = lines::encode_line(message).map_err(|error| error.to_string())?;
     let line = String::from_utf8(line).map_err(|error| error.to_string())?;
     Ok(line.trim_end().to_owned())
 }
 
 #[cfg(all(test, feature = "sidekiq"))]
 mod tests {
-    use super::show;
+    use super::encode_or_reject;
     use crate::message::tests::{ID, job};
     use crate::route::Route;
 
@@ -74,9 +74,9 @@ mod tests {
         let route = route.expect("a route");
         let sent = route.mapping().message(job("n", "{}"), ID);
         let mut message = sent.expect("a message");
-        assert!(show(&route, &message).is_ok());
+        assert!(encode_or_reject(&route, &message).is_ok());
         message.kind.clear();
-        let error = show(&route, &message).expect_err("no class");
+        let error = encode_or_reject(&route, &message).expect_err("no class");
         assert_eq!(error, "a Sidekiq job needs a class and a queue");
     }
 }

@@ -35,33 +35,33 @@ pub struct RelayStatus {
 }
 
 /// Reasons that are counted separately.
-const REASONS: usize = 10;
+const MAX_REASONS: usize = 10;
 /// The stored length of a reason, in characters.
-const REASON: usize = 200;
+const MAX_REASON_CHARS: usize = 200;
 /// The name under which all other reasons are counted.
-const OTHERS: &str = "other reasons";
+const OTHER_REASONS: &str = "other reasons";
 
 impl RelayStatus {
     /// Records that a message was not accepted.
-    pub(crate) fn fails(&mut self) {
+    pub(crate) fn record_failing(&mut self) {
         self.failing_since.get_or_insert_with(Timestamp::now);
     }
 
     /// Counts messages that were not accepted, by the kind of failure.
-    pub(crate) fn failed(&mut self, failure: Failure, messages: u64) {
+    pub(crate) fn count_failure(&mut self, failure: Failure, messages: u64) {
         *self.failures.entry(failure.name().to_owned()).or_default() += messages;
     }
 
     /// Counts a message that was rejected permanently.
-    pub(crate) fn rejected(&mut self, reason: &str) {
+    pub(crate) fn count_rejection(&mut self, reason: &str) {
         self.rejected += 1;
         let reason: String = reason
             .chars()
             .filter(|one| *one != '\0')
-            .take(REASON)
+            .take(MAX_REASON_CHARS)
             .collect();
-        let is_known = self.rejections.contains_key(&reason) || self.rejections.len() < REASONS;
-        let reason = if is_known { reason } else { OTHERS.to_owned() };
+        let is_known = self.rejections.contains_key(&reason) || self.rejections.len() < MAX_REASONS;
+        let reason = if is_known { reason } else { OTHER_REASONS.to_owned() };
         *self.rejections.entry(reason).or_default() += 1;
     }
 }
@@ -136,19 +136,19 @@ pub struct RelayReport {
 
 #[cfg(test)]
 mod tests {
-    use super::{OTHERS, REASONS, RelayStatus};
+    use super::{OTHER_REASONS, MAX_REASONS, RelayStatus};
 
     #[test]
     fn rejections_are_counted_by_reason_up_to_a_limit() {
         let mut status = RelayStatus::default();
         for n in 0..100 {
-            status.rejected("too large");
-            status.rejected(&format!("no such user: {n}"));
+            status.count_rejection("too large");
+            status.count_rejection(&format!("no such user: {n}"));
         }
         assert_eq!(status.rejected, 200);
         assert_eq!(status.rejections["too large"], 100);
-        assert_eq!(status.rejections.len(), REASONS + 1);
-        assert_eq!(status.rejections[OTHERS], 91);
+        assert_eq!(status.rejections.len(), MAX_REASONS + 1);
+        assert_eq!(status.rejections[OTHER_REASONS], 91);
         assert_eq!(status.rejections.values().sum::<u64>(), 200);
     }
 }

@@ -38,8 +38,8 @@ impl Destination for Held {
         })
     }
 
-    fn recall(&self, id: Uuid) -> Option<Answer> {
-        self.destination.recall(id)
+    fn recall_answer(&self, id: Uuid) -> Option<Answer> {
+        self.destination.recall_answer(id)
     }
 
     fn can_deduplicate(&self) -> bool {

@@ -12,7 +12,7 @@ use crate::support::SOON;
 /// A queue counts as unread until it has a worker, whatever other queues have.
 async fn is_told_of(destination: impl Destination, start: impl Fn(&[&str]) -> Worker) {
     let queues = ["idle", "mail"].map(String::from);
-    let unread = async || destination.unread(&queues).await;
+    let unread = async || destination.queues_without_workers(&queues).await;
     assert_eq!(unread().await.unwrap(), queues);
     let _worker = start(&["mail"]);
     eventually(SOON, "its worker is known", async || {
@@ -82,10 +82,10 @@ async fn rabbitmq_queues_without_a_consumer_are_reported() {
     let destination = posthaste_relay::RabbitMq::new(shared()).unwrap();
     // A queue that does not exist must not affect the report of the others.
     let asked = [&queues[..], &["absent".to_owned()]].concat();
-    assert_eq!(destination.unread(&asked).await.unwrap(), queues);
+    assert_eq!(destination.queues_without_workers(&asked).await.unwrap(), queues);
     let _consumer = Worker::rabbitmq(shared(), &[&queues[1]]).unwrap();
     eventually(SOON, "its consumer is known", async || {
-        let unread = destination.unread(&asked).await;
+        let unread = destination.queues_without_workers(&asked).await;
         Ok(unread.map_err(anyhow::Error::msg)? == [queues[0].clone()])
     })
     .await

@@ -41,7 +41,7 @@ fn address_policy() -> AddressPolicy {
 }
 
 fn webhook(url: &str) -> Webhook {
-    Webhook::within(client(), url, address_policy()).unwrap()
+    Webhook::with_address_policy(client(), url, address_policy()).unwrap()
 }
 
 fn client() -> reqwest::ClientBuilder {

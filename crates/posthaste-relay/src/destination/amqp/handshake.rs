@@ -19,14 +19,14 @@ use tracing::dispatcher::{self, DefaultGuard};
 
 thread_local! {
     /// The guard lasts as long as the thread.
-    static SILENCE: RefCell<Option<DefaultGuard>> = const { RefCell::new(None) };
+    static LOG_SILENCER: RefCell<Option<DefaultGuard>> = const { RefCell::new(None) };
 }
 
 /// Discards all log events of this thread. The client uses one thread per connection, and logs
 /// whole returned messages there, at a level that most programs enable: a job's arguments must not
 /// be logged. Errors are returned as answers.
-fn silence() {
-    SILENCE.with_borrow_mut(|silence| {
+fn silence_thread_logs() {
+    LOG_SILENCER.with_borrow_mut(|silence| {
         // Without a subscriber, a default that discards events would change the handling of all
         // events.
         if silence.is_none() && dispatcher::has_been_set() {
@@ -48,7 +48,7 @@ pub(super) async fn connect(
         default_runtime()?,
         // The client opens its socket on that thread.
         async move |uri, runtime| {
-            silence();
+            silence_thread_logs();
             if given.is_abandoned() {
                 return Err(io::Error::from(io::ErrorKind::ConnectionAborted).into());
             }

@@ -6,7 +6,7 @@ use lapin::message::BasicReturnMessage;
 use lapin::protocol::{AMQPError, AMQPErrorKind, AMQPHardError, AMQPSoftError};
 use lapin::{BasicProperties, Confirmation, ErrorKind};
 
-use super::{Publication, describe};
+use super::{Publication, describe_error};
 use crate::destination::answer::Answer;
 use crate::destination::reason::{Failure, Reason};
 
@@ -26,7 +26,7 @@ enum PublishResult {
 }
 
 /// Maps the events of the channel, or its failure, to an answer for each message.
-pub(super) fn resolve(
+pub(super) fn answers_from_outcomes(
     letters: &[&Publication<'_>],
     outcomes: Result<Vec<lapin::Result<Confirmation>>, Reason>,
 ) -> BatchOutcome {
@@ -52,20 +52,20 @@ pub(super) fn resolve(
         })
         .collect();
     // Only some errors of a closed channel contain the reason.
-    let closed = failed.iter().find_map(|error| refusal(error));
+    let closed = failed.iter().find_map(|error| channel_refusal(error));
     let denied_topic = closed.and_then(denied_topic).filter(|topic| {
         let lost = letters.iter().zip(&results);
         let mut lost = lost.filter(|(_, result)| matches!(result, PublishResult::Failed(_)));
         lost.any(|(letter, _)| letter.routing_key == *topic)
     });
     let lost = failed.first().map(|error| match closed {
-        Some(refusal) => by_refusal(refusal, failed.len() == 1),
-        None => Answer::unavailable(self::failed(error)),
+        Some(refusal) => answer_from_refusal(refusal, failed.len() == 1),
+        None => Answer::unavailable(self::reason_from_error(error)),
     });
     let is_sound = failed.is_empty() || closed.is_some();
     let answers = letters.iter().zip(&results).map(|(letter, result)| {
         match (
-            id(&letter.properties).and_then(|id| returned.get(&id)),
+            message_id(&letter.properties).and_then(|id| returned.get(&id)),
             result,
         ) {
             (Some(reason), _) => {
@@ -76,7 +76,7 @@ pub(super) fn resolve(
                 Some(Answer::retry(Reason::new(Failure::NoRoute, reason)))
             }
             (None, PublishResult::Confirmed) => Some(Answer::Accepted),
-            (None, PublishResult::NotConfirmed) => Some(Answer::full(
+            (None, PublishResult::NotConfirmed) => Some(Answer::backpressure(
                 "RabbitMQ did not accept it: a queue is full or has failed",
             )),
             (None, PublishResult::Failed(_))
@@ -107,8 +107,8 @@ fn publish_result(
     };
     let is_confirmed = confirmation.is_ack();
     if let Some(message) = confirmation.take_message() {
-        let id = id(&message.delivery.properties).unwrap_or_default();
-        returned.insert(id, why(&message));
+        let id = message_id(&message.delivery.properties).unwrap_or_default();
+        returned.insert(id, return_reason(&message));
     }
     match is_confirmed {
         true => PublishResult::Confirmed,
@@ -116,7 +116,7 @@ fn publish_result(
     }
 }
 
-fn why(message: &BasicReturnMessage) -> String {
+fn return_reason(message: &BasicReturnMessage) -> String {
     match message.reply_code {
         312 => "RabbitMQ has no queue for it".to_owned(),
         code => format!("RabbitMQ returned it: {code} {}", message.reply_text),
@@ -124,22 +124,22 @@ fn why(message: &BasicReturnMessage) -> String {
 }
 
 /// Returns the id by which a returned message is identified.
-fn id(properties: &BasicProperties) -> Option<String> {
+fn message_id(properties: &BasicProperties) -> Option<String> {
     let id = properties.message_id().as_ref();
     let id = id.or(properties.correlation_id().as_ref());
     id.map(ToString::to_string)
 }
 
 /// Returns the reason why the outcome is unknown.
-pub(super) fn failed(error: &lapin::Error) -> Reason {
+pub(super) fn reason_from_error(error: &lapin::Error) -> Reason {
     let failure = match error.kind() {
-        ErrorKind::ProtocolError(refusal) => kind(refusal.kind()),
+        ErrorKind::ProtocolError(refusal) => failure_kind(refusal.kind()),
         _ => Failure::Connect,
     };
-    Reason::new(failure, describe(error))
+    Reason::new(failure, describe_error(error))
 }
 
-fn kind(refusal: &AMQPErrorKind) -> Failure {
+fn failure_kind(refusal: &AMQPErrorKind) -> Failure {
     match refusal {
         AMQPErrorKind::Soft(AMQPSoftError::ACCESSREFUSED)
         | AMQPErrorKind::Hard(AMQPHardError::NOTALLOWED) => Failure::Auth,
@@ -154,7 +154,7 @@ fn kind(refusal: &AMQPErrorKind) -> Failure {
 
 /// Returns why the broker closed the channel because of a message, not because of a problem of the
 /// broker.
-fn refusal(error: &lapin::Error) -> Option<&AMQPError> {
+fn channel_refusal(error: &lapin::Error) -> Option<&AMQPError> {
     match error.kind() {
         ErrorKind::ProtocolError(refusal) if error.is_amqp_soft_error() => Some(refusal),
         _ => None,
@@ -172,9 +172,9 @@ fn denied_topic(refusal: &AMQPError) -> Option<&str> {
 
 /// Returns the answer after one message closed the channel for all. If it may be any of several,
 /// they are sent again in parts to find it.
-fn by_refusal(refusal: &AMQPError, is_alone: bool) -> Answer {
+fn answer_from_refusal(refusal: &AMQPError, is_alone: bool) -> Answer {
     let reason = Reason::new(
-        kind(refusal.kind()),
+        failure_kind(refusal.kind()),
         format!("RabbitMQ: {}", refusal.get_message()),
     );
     match refusal.kind() {
@@ -201,7 +201,7 @@ mod tests {
     use lapin::protocol::{AMQPError, AMQPHardError, AMQPSoftError};
     use lapin::{BasicProperties, Confirmation, ErrorKind};
 
-    use super::{BatchOutcome, resolve};
+    use super::{BatchOutcome, answers_from_outcomes};
     use crate::destination::amqp::Publication;
     use crate::destination::answer::Answer;
 
@@ -217,7 +217,7 @@ mod tests {
     fn judged(outcomes: Vec<lapin::Result<Confirmation>>) -> BatchOutcome {
         let ids: Vec<String> = (0..outcomes.len()).map(|n| n.to_string()).collect();
         let letters: Vec<Publication<'_>> = ids.iter().map(|id| letter(id)).collect();
-        resolve(&letters.iter().collect::<Vec<_>>(), Ok(outcomes))
+        answers_from_outcomes(&letters.iter().collect::<Vec<_>>(), Ok(outcomes))
     }
 
     fn kinds(outcomes: &BatchOutcome) -> String {

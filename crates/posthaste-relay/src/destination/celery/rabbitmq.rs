@@ -8,9 +8,9 @@ use lapin::BasicProperties;
 use lapin::types::{AMQPValue, FieldTable};
 use posthaste::Error;
 
-use super::{Broker, CONTENT_ENCODING, CONTENT_TYPE, Celery, Header, Options, encode, problem};
+use super::{Broker, CONTENT_ENCODING, CONTENT_TYPE, Celery, HeaderValue, TaskOptions, encode_task, task_problem};
 use crate::destination::amqp::{
-    Amqp, PERSISTENT, Publication, expiration, fits, priority, rejects_header, short,
+    Amqp, PERSISTENT_MODE, Publication, expiration_ms, check_header_size, amqp_priority, header_objection, short_string,
 };
 use crate::destination::answer::Answer;
 use crate::destination::contract::UnsafeSetting;
@@ -35,17 +35,17 @@ impl Broker for Amqp {
     fn send<'a>(
         &'a self,
         batch: &'a [Message],
-        options: &'a Options,
+        options: &'a TaskOptions,
     ) -> BoxFuture<'a, Vec<Answer>> {
         Box::pin(async move {
             let now = Timestamp::now();
-            let letters = batch.iter().map(|message| letter(message, options, now));
+            let letters = batch.iter().map(|message| encode_publication(message, options, now));
             self.publish(letters.collect()).await
         })
     }
 
-    fn rejects_header(&self, name: &str) -> Option<String> {
-        rejects_header(name)
+    fn header_objection(&self, name: &str) -> Option<String> {
+        header_objection(name)
     }
 
     fn probe(&self) -> BoxFuture<'_, Result<(), String>> {
@@ -58,32 +58,32 @@ impl Broker for Amqp {
 }
 
 /// Encodes a task for publishing.
-fn letter<'a>(
+fn encode_publication<'a>(
     message: &'a Message,
-    options: &'a Options,
+    options: &'a TaskOptions,
     now: Timestamp,
 ) -> Result<Publication<'a>, Answer> {
-    if let Some(reason) = problem(message, options) {
+    if let Some(reason) = task_problem(message, options) {
         return Err(Answer::rejected(reason));
     }
     let queue = options.receiver_queue(message);
-    short("the queue's name", queue)?;
+    short_string("the queue's name", queue)?;
     let id = message.id.to_string();
-    let task = encode(message, &id, options);
+    let task = encode_task(message, &id, options);
     let mut headers = FieldTable::default();
     for (name, value) in task.headers {
-        headers.insert(short("a header's name", name)?, to_amqp(value));
+        headers.insert(short_string("a header's name", name)?, to_amqp(value));
     }
-    fits(message)?;
+    check_header_size(message)?;
     let mut properties = BasicProperties::default()
         .with_content_type(CONTENT_TYPE.into())
         .with_content_encoding(CONTENT_ENCODING.into())
         .with_headers(headers)
-        .with_delivery_mode(PERSISTENT)
-        .with_priority(priority(message.job.priority))
+        .with_delivery_mode(PERSISTENT_MODE)
+        .with_priority(amqp_priority(message.job.priority))
         .with_correlation_id(id.as_str().into());
     // Celery's client also sends a time beyond 49 days, for which RabbitMQ closes the channel.
-    let left = expiration(message.job.expires_at, now);
+    let left = expiration_ms(message.job.expires_at, now);
     if let Some(left) = left.filter(|_| options.expires) {
         properties = properties.with_expiration(left.into());
     }
@@ -95,21 +95,21 @@ fn letter<'a>(
     })
 }
 
-fn to_amqp(value: Header<'_>) -> AMQPValue {
+fn to_amqp(value: HeaderValue<'_>) -> AMQPValue {
     match value {
-        Header::Null => AMQPValue::Void,
-        Header::Text(text) => AMQPValue::LongString(text.as_ref().into()),
-        Header::Number(number) => integer(number),
-        Header::Limits(limits) => {
-            let limits = limits.map(|limit| limit.map_or(AMQPValue::Void, integer));
+        HeaderValue::Null => AMQPValue::Void,
+        HeaderValue::Text(text) => AMQPValue::LongString(text.as_ref().into()),
+        HeaderValue::Number(number) => encode_integer(number),
+        HeaderValue::Limits(limits) => {
+            let limits = limits.map(|limit| limit.map_or(AMQPValue::Void, encode_integer));
             AMQPValue::FieldArray(limits.to_vec().into())
         }
-        Header::Empty => AMQPValue::FieldTable(FieldTable::default()),
+        HeaderValue::Empty => AMQPValue::FieldTable(FieldTable::default()),
     }
 }
 
 /// Encodes an integer as Celery's client does: in 32 bits if it fits.
-fn integer(number: u64) -> AMQPValue {
+fn encode_integer(number: u64) -> AMQPValue {
     match i32::try_from(number) {
         Ok(short) => AMQPValue::LongInt(short),
         Err(_) => AMQPValue::LongLongInt(i64::try_from(number).unwrap_or(i64::MAX)),
@@ -122,7 +122,7 @@ mod tests {
     use lapin::types::{AMQPValue, FieldTable, ShortString};
     use serde_json::{Value, json};
 
-    use super::letter;
+    use super::encode_publication;
     use crate::destination::celery::Celery;
     use crate::destination::golden::cases;
 
@@ -188,7 +188,7 @@ mod tests {
             if let Some(limit) = case.seconds("soft_time_limit") {
                 celery = celery.soft_time_limit(limit);
             }
-            let mine = letter(&message, &celery.options, Timestamp::UNIX_EPOCH).expect("a letter");
+            let mine = encode_publication(&message, &celery.options, Timestamp::UNIX_EPOCH).expect("a letter");
             assert_eq!(
                 (mine.exchange, mine.routing_key),
                 ("", arrived["routing_key"].as_str().expect("a key"))
@@ -232,7 +232,7 @@ mod tests {
             .expires();
         let expires_at = message.job.expires_at;
         let minute = jiff::SignedDuration::from_secs(60);
-        let mine = letter(&message, &celery.options, expires_at - minute).expect("a letter");
+        let mine = encode_publication(&message, &celery.options, expires_at - minute).expect("a letter");
         let expiration = mine
             .properties
             .expiration()

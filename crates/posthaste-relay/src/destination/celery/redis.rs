@@ -9,7 +9,7 @@ use posthaste::Error;
 use redis::Pipeline;
 use uuid::Uuid;
 
-use super::{Broker, CONTENT_ENCODING, CONTENT_TYPE, Celery, Header, Options, encode, problem};
+use super::{Broker, CONTENT_ENCODING, CONTENT_TYPE, Celery, HeaderValue, TaskOptions, encode_task, task_problem};
 use crate::destination::answer::Answer;
 use crate::destination::contract::UnsafeSetting;
 use crate::destination::redis::{List, Redis};
@@ -17,12 +17,12 @@ use crate::message::Message;
 use crate::message::json::put_text;
 
 /// The separator in kombu's names.
-const SEPARATOR: &str = "\u{6}\u{16}";
+const KOMBU_SEPARATOR: &str = "\u{6}\u{16}";
 /// The priorities that have their own lists, by kombu's default: each list takes the priorities up
 /// to the next.
-const STEPS: [u8; 4] = [0, 3, 6, 9];
+const PRIORITY_STEPS: [u8; 4] = [0, 3, 6, 9];
 /// The lowest priority.
-const LOWEST: i32 = 9;
+const LOWEST_PRIORITY: i32 = 9;
 
 impl Celery {
     /// Sends over Redis: `LPUSH <queue> <message>`, and the queue's binding as kombu stores it; a
@@ -44,20 +44,20 @@ impl Broker for Redis {
     fn send<'a>(
         &'a self,
         batch: &'a [Message],
-        options: &'a Options,
+        options: &'a TaskOptions,
     ) -> BoxFuture<'a, Vec<Answer>> {
         Box::pin(async move {
             let element = |message: &'a Message| {
-                if let Some(reason) = problem(message, options) {
+                if let Some(reason) = task_problem(message, options) {
                     return Err(reason);
                 }
                 let queue = options.receiver_queue(message);
-                let priority = priority(message);
+                let priority = kombu_priority(message);
                 let tag = Uuid::from_u128(fastrand::u128(..));
-                let envelope = envelope(message, queue, priority, tag, options);
-                Ok(((queue, step(priority)), envelope))
+                let envelope = encode_envelope(message, queue, priority, tag, options);
+                Ok(((queue, priority_step(priority)), envelope))
             };
-            self.push(batch, element, write).await
+            self.push(batch, element, add_list_commands).await
         })
     }
 
@@ -75,31 +75,31 @@ impl Broker for Redis {
 }
 
 /// Adds the commands for the messages of one list.
-fn write(commands: &mut Pipeline, (queue, step): List<'_>, envelopes: &[String]) {
-    let binding = format!("{queue}{SEPARATOR}{SEPARATOR}{queue}");
+fn add_list_commands(commands: &mut Pipeline, (queue, step): List<'_>, envelopes: &[String]) {
+    let binding = format!("{queue}{KOMBU_SEPARATOR}{KOMBU_SEPARATOR}{queue}");
     for key in ["_kombu.binding", "_kombu.binding_permanent"] {
         commands
             .cmd("SADD")
             .arg(format!("{key}.{queue}"))
             .arg(&binding);
     }
-    commands.cmd("LPUSH").arg(list(queue, step)).arg(envelopes);
+    commands.cmd("LPUSH").arg(list_key(queue, step)).arg(envelopes);
 }
 
-fn list(queue: &str, step: u8) -> String {
+fn list_key(queue: &str, step: u8) -> String {
     match step {
         0 => queue.to_owned(),
-        step => format!("{queue}{SEPARATOR}{step}"),
+        step => format!("{queue}{KOMBU_SEPARATOR}{step}"),
     }
 }
 
 /// Returns the priority; lower runs first, as in Postgres.
-fn priority(message: &Message) -> u8 {
-    u8::try_from(message.job.priority.clamp(0, LOWEST)).unwrap_or(0)
+fn kombu_priority(message: &Message) -> u8 {
+    u8::try_from(message.job.priority.clamp(0, LOWEST_PRIORITY)).unwrap_or(0)
 }
 
-fn step(priority: u8) -> u8 {
-    let steps = STEPS.into_iter().rev();
+fn priority_step(priority: u8) -> u8 {
+    let steps = PRIORITY_STEPS.into_iter().rev();
     steps
         .into_iter()
         .find(|step| *step <= priority)
@@ -107,9 +107,9 @@ fn step(priority: u8) -> u8 {
 }
 
 /// Encodes a task as an element of a list. kombu identifies unacknowledged tasks by the `tag`.
-fn envelope(message: &Message, queue: &str, priority: u8, tag: Uuid, options: &Options) -> String {
+fn encode_envelope(message: &Message, queue: &str, priority: u8, tag: Uuid, options: &TaskOptions) -> String {
     let id = message.id.to_string();
-    let task = encode(message, &id, options);
+    let task = encode_task(message, &id, options);
     let mut json = String::with_capacity(
         1024 + task.body.len() * 4 / 3 + 2 * message.payload().len().min(1024),
     );
@@ -126,7 +126,7 @@ fn envelope(message: &Message, queue: &str, priority: u8, tag: Uuid, options: &O
         }
         put_text(&mut json, name);
         json.push(':');
-        put(&mut json, value);
+        put_header(&mut json, value);
     }
     let _ = write!(
         json,
@@ -141,22 +141,22 @@ fn envelope(message: &Message, queue: &str, priority: u8, tag: Uuid, options: &O
     json
 }
 
-fn put(json: &mut String, value: &Header<'_>) {
+fn put_header(json: &mut String, value: &HeaderValue<'_>) {
     let number = |number: &Option<u64>| number.map_or("null".into(), |number| number.to_string());
     match value {
-        Header::Null => json.push_str("null"),
-        Header::Text(text) => put_text(json, text),
-        Header::Number(number) => json.push_str(&number.to_string()),
-        Header::Limits([hard, soft]) => {
+        HeaderValue::Null => json.push_str("null"),
+        HeaderValue::Text(text) => put_text(json, text),
+        HeaderValue::Number(number) => json.push_str(&number.to_string()),
+        HeaderValue::Limits([hard, soft]) => {
             let _ = write!(json, "[{},{}]", number(hard), number(soft));
         }
-        Header::Empty => json.push_str("{}"),
+        HeaderValue::Empty => json.push_str("{}"),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{LOWEST, envelope, list, priority, step};
+    use super::{LOWEST_PRIORITY, encode_envelope, list_key, kombu_priority, priority_step};
     use crate::destination::celery::Celery;
     use crate::destination::golden::{Case, cases};
     use base64::Engine as _;
@@ -229,9 +229,9 @@ mod tests {
             });
             let celery = destination(case);
             let queue = celery.options.receiver_queue(&message);
-            let number = priority(&message);
-            assert_eq!(list(queue, step(number)), pushed[1], "{}", case.name());
-            let mine = envelope(&message, queue, number, Uuid::nil(), &celery.options);
+            let number = kombu_priority(&message);
+            assert_eq!(list_key(queue, priority_step(number)), pushed[1], "{}", case.name());
+            let mine = encode_envelope(&message, queue, number, Uuid::nil(), &celery.options);
             let mine = comparable(serde_json::from_str(&mine).expect("JSON"));
             // The client counts attempts itself.
             theirs["headers"]["retries"] = json!(0);
@@ -250,13 +250,13 @@ mod tests {
     fn priorities_select_the_matching_redis_list() {
         let steps = [0, 2, 3, 5, 6, 8, 9].map(step);
         assert_eq!(steps, [0, 0, 3, 3, 6, 6, 9]);
-        for (given, taken) in [(-1, 0), (4, 4), (LOWEST + 1, 9)] {
+        for (given, taken) in [(-1, 0), (4, 4), (LOWEST_PRIORITY + 1, 9)] {
             let mut job = crate::message::tests::job("a", "{}");
             std::sync::Arc::get_mut(&mut job)
                 .expect("not shared")
                 .priority = given;
             let message = crate::message::mapping::Mapping::default().message(job, Uuid::nil());
-            assert_eq!(priority(&message.expect("a message")), taken);
+            assert_eq!(kombu_priority(&message.expect("a message")), taken);
         }
     }
 
@@ -270,7 +270,7 @@ mod tests {
         let message = mapping.message(job, Uuid::nil()).expect("a message");
         let celery = Celery::redis("redis://127.0.0.1").expect("a destination");
         let celery = celery.time_limit(Duration::from_millis(1));
-        let json = envelope(&message, "mail", 0, Uuid::nil(), &celery.options);
+        let json = encode_envelope(&message, "mail", 0, Uuid::nil(), &celery.options);
         let json: Value = serde_json::from_str(&json).expect("JSON");
         assert_eq!(json["headers"]["shadow"], "another name");
         assert_eq!(json["headers"]["timelimit"], json!([1, null]));

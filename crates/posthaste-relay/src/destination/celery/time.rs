@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 /// Formats a time in UTC as Python does: some versions parse only zero, three or six decimals.
-pub(super) fn offset(at: Timestamp) -> String {
+pub(super) fn format_utc(at: Timestamp) -> String {
     let at = match at.subsec_nanosecond() {
         0 => at.to_string(),
         _ => format!("{at:.6}"),
@@ -13,7 +13,7 @@ pub(super) fn offset(at: Timestamp) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::offset;
+    use super::format_utc;
 
     #[test]
     fn times_have_six_decimals_or_none() {
@@ -24,7 +24,7 @@ mod tests {
                 "2026-11-26T10:00:00.123450+00:00",
             ),
         ] {
-            assert_eq!(offset(at.parse().expect("a time")), written);
+            assert_eq!(format_utc(at.parse().expect("a time")), written);
         }
     }
 }

@@ -6,18 +6,18 @@ use crate::destination::answer::Answer;
 use crate::destination::reason::{Failure, Reason};
 
 /// The longest name of a topic.
-const LONGEST: usize = 249;
+const MAX_TOPIC_LENGTH: usize = 249;
 
 /// Returns the answer to a message from the error of its report. A broker refuses all records of a
 /// request together, without naming the cause.
-pub(super) fn answer(error: &KafkaError, is_alone: bool) -> Answer {
+pub(super) fn answer_from_error(error: &KafkaError, is_alone: bool) -> Answer {
     use RDKafkaErrorCode::{
         ClusterAuthorizationFailed, InvalidMessageSize, InvalidRecord, InvalidTopic,
         MessageSizeTooLarge, MessageTimedOut, NotEnoughReplicas, NotEnoughReplicasAfterAppend,
         PolicyViolation, SaslAuthenticationFailed, TopicAuthorizationFailed, UnknownPartition,
         UnknownTopic, UnknownTopicOrPartition,
     };
-    let reason = Reason::new(kind(error), describe(error));
+    let reason = Reason::new(failure_kind(error), describe_error(error));
     match error.rdkafka_error_code() {
         Some(InvalidTopic) => Answer::rejected(reason),
         Some(MessageSizeTooLarge | InvalidMessageSize | InvalidRecord) if is_alone => {
@@ -37,13 +37,13 @@ pub(super) fn answer(error: &KafkaError, is_alone: bool) -> Answer {
         // The client retries until its own timeout if a broker has too few replicas or no leader:
         // no record is the cause.
         Some(MessageTimedOut | NotEnoughReplicas | NotEnoughReplicasAfterAppend) => {
-            Answer::full(reason)
+            Answer::backpressure(reason)
         }
         _ => Answer::unavailable(reason),
     }
 }
 
-fn kind(error: &KafkaError) -> Failure {
+fn failure_kind(error: &KafkaError) -> Failure {
     use RDKafkaErrorCode::{
         AllBrokersDown, BrokerTransportFailure, ClusterAuthorizationFailed, InvalidMessageSize,
         InvalidTopic, MessageSizeTooLarge, MessageTimedOut, NotEnoughReplicas,
@@ -73,7 +73,7 @@ fn kind(error: &KafkaError) -> Failure {
 /// Returns why a topic of this name can never exist.
 pub(super) fn topic_problem(topic: &str) -> Option<&'static str> {
     let is_legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
-    if topic.is_empty() || topic.len() > LONGEST {
+    if topic.is_empty() || topic.len() > MAX_TOPIC_LENGTH {
         return Some("does not have 1 to 249 characters");
     }
     if topic == "." || topic == ".." {
@@ -84,7 +84,7 @@ pub(super) fn topic_problem(topic: &str) -> Option<&'static str> {
 }
 
 /// Returns why a route may not set a header of this name: a reader would find two.
-pub(super) fn rejects_header(name: &str) -> Option<String> {
+pub(super) fn header_objection(name: &str) -> Option<String> {
     matches!(name, "id" | "name").then(|| "is set by the relay".into())
 }
 
@@ -119,7 +119,7 @@ pub(super) fn missing_feature(
 }
 
 /// Describes an error.
-pub(super) fn describe(error: &KafkaError) -> String {
+pub(super) fn describe_error(error: &KafkaError) -> String {
     match error.rdkafka_error_code() {
         Some(code) => format!("Kafka: {code}"),
         None => format!("Kafka: {error}"),
@@ -130,14 +130,14 @@ pub(super) fn describe(error: &KafkaError) -> String {
 mod tests {
     use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 
-    use super::{answer, missing_feature, topic_problem};
+    use super::{answer_from_error, missing_feature, topic_problem};
     use crate::destination::answer::Answer;
 
     #[test]
     fn an_oversized_record_leaves_its_neighbours_untouched() {
         let error = KafkaError::MessageProduction(RDKafkaErrorCode::MessageSizeTooLarge);
-        assert!(matches!(answer(&error, true), Answer::Rejected { .. }));
-        assert!(matches!(answer(&error, false), Answer::Unavailable { .. }));
+        assert!(matches!(answer_from_error(&error, true), Answer::Rejected { .. }));
+        assert!(matches!(answer_from_error(&error, false), Answer::Unavailable { .. }));
     }
 
     #[test]
@@ -147,7 +147,7 @@ mod tests {
             RDKafkaErrorCode::ClusterAuthorizationFailed,
             RDKafkaErrorCode::SaslAuthenticationFailed,
         ] {
-            let answer = answer(&KafkaError::MessageProduction(code), true);
+            let answer = answer_from_error(&KafkaError::MessageProduction(code), true);
             assert!(answer.is_denial(), "{answer:?}");
         }
     }
@@ -164,7 +164,7 @@ mod tests {
             (Code::BrokerTransportFailure, "connect"),
             (Code::Unknown, "error"),
         ] {
-            let answer = answer(&KafkaError::MessageProduction(code), true);
+            let answer = answer_from_error(&KafkaError::MessageProduction(code), true);
             let error = answer
                 .failure()
                 .map(crate::destination::reason::Failure::name);
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn missing_topics_and_unreachable_brokers_count_no_attempt() {
-        let of = |code| answer(&KafkaError::MessageProduction(code), false);
+        let of = |code| answer_from_error(&KafkaError::MessageProduction(code), false);
         assert!(matches!(
             of(RDKafkaErrorCode::UnknownTopicOrPartition),
             Answer::Retry { .. }

@@ -28,16 +28,16 @@ impl NatsConnection {
         tokio::select! {
             biased;
             answered = answered => Ok(answered),
-            denied = self.denied(subject) => Err(denied),
+            denied = self.wait_for_denial(subject) => Err(denied),
         }
     }
 
     /// Completes when the server reports that the account lacks a permission for this subject.
     /// Reports hold for the life of the connection, which is then closed.
-    async fn denied(&self, subject: &str) -> Reason {
+    async fn wait_for_denial(&self, subject: &str) -> Reason {
         let mut violations = self.violations.clone();
         loop {
-            if let Some(denied) = wire::denied(&violations.borrow_and_update(), subject) {
+            if let Some(denied) = wire::denial_reason(&violations.borrow_and_update(), subject) {
                 return denied;
             }
             if violations.changed().await.is_err() {

@@ -8,23 +8,23 @@ use serde::Deserialize;
 use crate::destination::answer::Answer;
 use crate::destination::contract::UnsafeSetting;
 use crate::destination::reason::{Failure, Reason};
-use crate::destination::retention::too_short;
+use crate::destination::retention::check_retention;
 
 /// The size of a header block without its lines: the version, and an empty line.
-pub(super) const HEADER: usize = "NATS/1.0\r\n\r\n".len();
+pub(super) const EMPTY_HEADER_BYTES: usize = "NATS/1.0\r\n\r\n".len();
 
 /// The longest subject, in bytes.
-const LONGEST: usize = 1_024;
+const MAX_SUBJECT_BYTES: usize = 1_024;
 
 /// Codes of errors that affect any message: JetStream lacks a resource, or is overloaded.
-const SHORT: [u16; 2] = [503, 429];
+const OVERLOAD_CODES: [u16; 2] = [503, 429];
 /// Codes for an account and a server whose streams have no more memory or disk.
-const FULL: [u32; 3] = [10_002, 10_028, 10_047];
+const FULL_CODES: [u32; 3] = [10_002, 10_028, 10_047];
 /// The code for a message that is too large.
-const TOO_LARGE: u32 = 10_054;
+const TOO_LARGE_CODE: u32 = 10_054;
 
 /// The most violations that are remembered per connection.
-const VIOLATIONS: usize = 100;
+const MAX_VIOLATIONS: usize = 100;
 
 /// A permission that the account lacks, in the server's words.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,7 +36,7 @@ pub(super) struct Violation {
 }
 
 /// Parses an error of the server that answers no request; `None` unless it concerns a permission.
-pub(super) fn violation(text: &str) -> Option<Violation> {
+pub(super) fn parse_violation(text: &str) -> Option<Violation> {
     let text = text.strip_prefix("nats: ").unwrap_or(text);
     let (_, of) = text.split_once("Permissions Violation for ")?;
     let quoted = of.split('"').nth(1);
@@ -49,11 +49,11 @@ pub(super) fn violation(text: &str) -> Option<Violation> {
 }
 
 /// Adds a violation once; returns whether it is new. The oldest is forgotten.
-pub(super) fn note(known: &mut Vec<Violation>, violation: Option<Violation>) -> bool {
+pub(super) fn add_violation(known: &mut Vec<Violation>, violation: Option<Violation>) -> bool {
     let Some(violation) = violation.filter(|one| !known.contains(one)) else {
         return false;
     };
-    if known.len() >= VIOLATIONS {
+    if known.len() >= MAX_VIOLATIONS {
         known.remove(0);
     }
     known.push(violation);
@@ -61,7 +61,7 @@ pub(super) fn note(known: &mut Vec<Violation>, violation: Option<Violation>) -> 
 }
 
 /// Returns why a request to a subject will get no answer.
-pub(super) fn denied(known: &[Violation], subject: &str) -> Option<Reason> {
+pub(super) fn denial_reason(known: &[Violation], subject: &str) -> Option<Reason> {
     let is_about = |one: &&Violation| one.subject.as_deref().is_none_or(|of| of == subject);
     let violation = known.iter().rev().find(is_about)?;
     let reason = format!("NATS: {}; grant it to the account", violation.text);
@@ -69,14 +69,14 @@ pub(super) fn denied(known: &[Violation], subject: &str) -> Option<Reason> {
 }
 
 /// Encodes a header; returns it with its length in the block.
-pub(super) fn header(name: &str, value: &str) -> Option<(HeaderName, HeaderValue, usize)> {
+pub(super) fn encode_header(name: &str, value: &str) -> Option<(HeaderName, HeaderValue, usize)> {
     let length = name.len() + value.len() + ": \r\n".len();
     Some((name.parse().ok()?, value.parse().ok()?, length))
 }
 
 /// Returns why a route may not set a header of this name: another id would defeat the detection of
 /// duplicates.
-pub(super) fn rejects_header(name: &str) -> Option<String> {
+pub(super) fn header_objection(name: &str) -> Option<String> {
     let is = |own: &str| name.eq_ignore_ascii_case(own);
     if is("Nats-Expected-Stream") {
         return Some("is set by the relay; use the route's setting stream".into());
@@ -87,7 +87,7 @@ pub(super) fn rejects_header(name: &str) -> Option<String> {
 /// Returns why a message cannot be published to this subject.
 pub(super) fn subject_problem(subject: &str) -> Option<&'static str> {
     // A line of the protocol has at most 4,096 bytes; a longer one closes the connection.
-    if subject.len() > LONGEST {
+    if subject.len() > MAX_SUBJECT_BYTES {
         return Some("is longer than 1,024 bytes");
     }
     let is_wild = |token: &str| token == "*" || token == ">";
@@ -109,17 +109,17 @@ pub(super) fn subject_problem(subject: &str) -> Option<&'static str> {
 pub(super) struct Reply {
     /// The stream that stored a message.
     stream: String,
-    error: Option<Refusal>,
+    error: Option<ApiError>,
     /// Names of streams.
-    #[serde(deserialize_with = "names")]
+    #[serde(deserialize_with = "deserialize_names")]
     pub(super) streams: Vec<String>,
-    config: Config,
-    state: State,
+    config: StreamConfig,
+    state: StreamState,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Refusal {
+struct ApiError {
     code: u16,
     err_code: u32,
     description: String,
@@ -127,7 +127,7 @@ struct Refusal {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Config {
+struct StreamConfig {
     storage: String,
     discard: String,
     max_msgs: i64,
@@ -139,13 +139,13 @@ struct Config {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct State {
+struct StreamState {
     messages: u64,
     bytes: u64,
 }
 
 /// Reads a list of names; an empty list is sent as null.
-fn names<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
+fn deserialize_names<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
     // The statistics of an account have a number of this name.
     let names = serde_json::Value::deserialize(from)?;
     let names = names.as_array().into_iter().flatten();
@@ -155,14 +155,14 @@ fn names<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Er
 }
 
 impl Reply {
-    pub(super) fn read(payload: &[u8]) -> Self {
+    pub(super) fn parse(payload: &[u8]) -> Self {
         serde_json::from_slice(payload).unwrap_or_default()
     }
 
-    pub(super) fn error(&self) -> Result<(), String> {
+    pub(super) fn check_error(&self) -> Result<(), String> {
         match &self.error {
             None => Ok(()),
-            Some(error) => Err(describe(error)),
+            Some(error) => Err(describe_error(error)),
         }
     }
 
@@ -184,7 +184,7 @@ impl Reply {
         &self,
         longest_outage: Duration,
     ) -> Result<Vec<UnsafeSetting>, String> {
-        self.error()?;
+        self.check_error()?;
         let mut unsafe_settings = Vec::new();
         let mut weak = |setting: &str, lost: String| {
             let setting = setting.into();
@@ -202,13 +202,13 @@ impl Reply {
             weak("no_ack", lost.into());
         }
         let window = Duration::from_nanos(self.config.duplicate_window);
-        unsafe_settings.extend(too_short("duplicate_window", window, longest_outage));
+        unsafe_settings.extend(check_retention("duplicate_window", window, longest_outage));
         Ok(unsafe_settings)
     }
 }
 
 /// Returns the unsafe setting of a stream whose settings are unknown.
-pub(super) fn unknown_stream() -> UnsafeSetting {
+pub(super) fn unknown_stream_setting() -> UnsafeSetting {
     UnsafeSetting {
         setting: "stream".into(),
         lost: "is not named, so its storage and duplicate_window cannot be checked; name it".into(),
@@ -216,26 +216,26 @@ pub(super) fn unknown_stream() -> UnsafeSetting {
 }
 
 /// Returns the answer to a message, and whether a stream was full.
-pub(super) fn answer(payload: &[u8]) -> (Answer, bool) {
-    let reply = Reply::read(payload);
+pub(super) fn answer_from_reply(payload: &[u8]) -> (Answer, bool) {
+    let reply = Reply::parse(payload);
     match &reply.error {
         None if !reply.stream.is_empty() => (Answer::Accepted, false),
         None => {
             let reason = "no stream acknowledged it";
             (Answer::retry(Reason::new(Failure::NoRoute, reason)), false)
         }
-        Some(error) if error.err_code == TOO_LARGE => {
-            let reason = Reason::new(Failure::TooLarge, describe(error));
+        Some(error) if error.err_code == TOO_LARGE_CODE => {
+            let reason = Reason::new(Failure::TooLarge, describe_error(error));
             (Answer::rejected(reason), false)
         }
-        Some(error) if SHORT.contains(&error.code) || FULL.contains(&error.err_code) => {
-            (Answer::full(describe(error)), true)
+        Some(error) if OVERLOAD_CODES.contains(&error.code) || FULL_CODES.contains(&error.err_code) => {
+            (Answer::backpressure(describe_error(error)), true)
         }
-        Some(error) => (Answer::retry(describe(error)), false),
+        Some(error) => (Answer::retry(describe_error(error)), false),
     }
 }
 
-fn describe(error: &Refusal) -> String {
+fn describe_error(error: &ApiError) -> String {
     format!("NATS: {} ({})", error.description, error.err_code)
 }
 
@@ -245,28 +245,28 @@ mod tests {
 
     use serde_json::{Value, json};
 
-    use super::{Reply, answer, subject_problem};
+    use super::{Reply, answer_from_reply, subject_problem};
     use crate::destination::answer::Answer;
     use crate::destination::reason::{Failure, Reason};
 
     #[test]
     fn duplicates_are_accepted_and_replies_of_services_rejected() {
-        let of = |reply: Value| answer(reply.to_string().as_bytes());
+        let of = |reply: Value| answer_from_reply(reply.to_string().as_bytes());
         assert_eq!(
             of(json!({"stream": "S", "seq": 1})),
             (Answer::Accepted, false)
         );
         let again = json!({"stream": "S", "seq": 1, "duplicate": true});
         assert_eq!(of(again), (Answer::Accepted, false));
-        assert!(matches!(answer(b"pong"), (Answer::Retry { .. }, false)));
-        assert!(matches!(answer(b"{}"), (Answer::Retry { .. }, false)));
+        assert!(matches!(answer_from_reply(b"pong"), (Answer::Retry { .. }, false)));
+        assert!(matches!(answer_from_reply(b"{}"), (Answer::Retry { .. }, false)));
     }
 
     #[test]
     fn message_errors_are_distinguished_from_stream_errors() {
         let of = |code: u16, err_code: u32| {
             let error = json!({"code": code, "err_code": err_code, "description": "d"});
-            answer(json!({ "error": error }).to_string().as_bytes())
+            answer_from_reply(json!({ "error": error }).to_string().as_bytes())
         };
         let too_large = Reason::new(Failure::TooLarge, "NATS: d (10054)");
         assert_eq!(of(400, 10054), (Answer::rejected(too_large), false));
@@ -281,7 +281,7 @@ mod tests {
     }
 
     fn stream(config: Value, state: Value) -> Reply {
-        Reply::read(
+        Reply::parse(
             json!({"config": config, "state": state})
                 .to_string()
                 .as_bytes(),
@@ -321,8 +321,8 @@ mod tests {
         }
         assert!(subject_problem(&"x".repeat(1_025)).is_some());
         for own in ["Nats-Msg-Id", "nats-msg-id", "Nats-Expected-Stream"] {
-            assert!(super::rejects_header(own).is_some(), "{own}");
+            assert!(super::header_objection(own).is_some(), "{own}");
         }
-        assert_eq!(super::rejects_header("Nats-TTL"), None);
+        assert_eq!(super::header_objection("Nats-TTL"), None);
     }
 }

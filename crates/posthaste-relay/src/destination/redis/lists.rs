@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use redis::Pipeline;
 
-use super::{Redis, refusal};
+use super::{Redis, answer_from_refusal};
 use crate::destination::answer::Answer;
 use crate::message::Message;
 
@@ -45,7 +45,7 @@ impl Redis {
         if lists.is_empty() {
             return all;
         }
-        let answers = match self.ask(&mut commands).await {
+        let answers = match self.send_commands(&mut commands).await {
             Ok(answers) => answers,
             Err(reason) => {
                 let unavailable = Answer::unavailable(reason);
@@ -56,7 +56,7 @@ impl Redis {
         };
         for ((indices, _), answers) in lists.values().zip(answers.chunks(each.max(1))) {
             if let Some(Err(error)) = answers.last() {
-                let refused = refusal(error);
+                let refused = answer_from_refusal(error);
                 indices
                     .iter()
                     .for_each(|index| all[*index] = refused.clone());

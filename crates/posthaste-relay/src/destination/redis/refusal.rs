@@ -7,7 +7,7 @@ use crate::destination::reason::{Failure, Reason};
 
 /// Codes of a server that accepts nothing now, or is not the right server, whatever the message.
 /// After a failover a stable address leads to another server than the open connection.
-const NOT_NOW: [&str; 12] = [
+const BACKPRESSURE_CODES: [&str; 12] = [
     "ASK",
     "BUSY",
     "CLUSTERDOWN",
@@ -24,17 +24,17 @@ const NOT_NOW: [&str; 12] = [
 ];
 
 /// Codes of an error for an account that lacks a permission.
-const DENIED: [&str; 4] = ["DENIED", "NOAUTH", "NOPERM", "WRONGPASS"];
+const DENIED_CODES: [&str; 4] = ["DENIED", "NOAUTH", "NOPERM", "WRONGPASS"];
 /// The same as text: Redis 7.0 returns it for a command within a script.
-const DENIED_IN_SCRIPT: &str = "The user executing the script can't";
+const DENIED_IN_SCRIPT_TEXT: &str = "The user executing the script can't";
 /// The error for a command that was renamed or does not exist, whatever the message.
-const LACKED: &str = "unknown command";
+const UNKNOWN_COMMAND_TEXT: &str = "unknown command";
 /// The error of a server with too many connections.
-const TOO_MANY: &str = "max number of clients";
+const TOO_MANY_CLIENTS_TEXT: &str = "max number of clients";
 
 /// Describes an error without the address and the arguments: the error for an unknown command
 /// repeats its arguments.
-pub(super) fn describe(error: &RedisError) -> String {
+pub(super) fn describe_error(error: &RedisError) -> String {
     match (error.code(), error.detail()) {
         (Some(code), Some(detail)) => {
             let detail = detail.split(", with args beginning with").next();
@@ -45,11 +45,11 @@ pub(super) fn describe(error: &RedisError) -> String {
 }
 
 /// Returns the reason why the outcome is unknown.
-pub(super) fn failed(error: &RedisError) -> Reason {
-    Reason::new(kind(error), describe(error))
+pub(super) fn reason_from_error(error: &RedisError) -> Reason {
+    Reason::new(failure_kind(error), describe_error(error))
 }
 
-fn kind(error: &RedisError) -> Failure {
+fn failure_kind(error: &RedisError) -> Failure {
     match error.code() {
         _ if is_denial(error) => Failure::Auth,
         _ if error.is_timeout() => Failure::Timeout,
@@ -78,12 +78,12 @@ fn has_code(error: &RedisError, codes: &[&str]) -> bool {
 fn is_denial(error: &RedisError) -> bool {
     let has = |text: &str| error.detail().is_some_and(|detail| detail.contains(text));
     error.kind() == ErrorKind::AuthenticationFailed
-        || has_code(error, &DENIED)
-        || has(DENIED_IN_SCRIPT)
+        || has_code(error, &DENIED_CODES)
+        || has(DENIED_IN_SCRIPT_TEXT)
 }
 
 /// Returns the answer to a message for the server's error.
-pub(super) fn refusal(error: &RedisError) -> Answer {
+pub(super) fn answer_from_refusal(error: &RedisError) -> Answer {
     let has = |text: &str| {
         error
             .detail()
@@ -93,33 +93,33 @@ pub(super) fn refusal(error: &RedisError) -> Answer {
         _ if is_denial(error) => Answer::denied(format!(
             "{}; grant the user of the route's URL this command on the receiver's keys \
              (ACL SETUSER)",
-            describe(error)
+            describe_error(error)
         )),
         // The receiver's queue has another type; other messages may pass.
-        Some("WRONGTYPE") => Answer::retry(describe(error)),
+        Some("WRONGTYPE") => Answer::retry(describe_error(error)),
         // It accepts the same message later, or after a change of its settings.
-        _ if has_code(error, &NOT_NOW) || has(LACKED) || has(TOO_MANY) => {
-            Answer::full(describe(error))
+        _ if has_code(error, &BACKPRESSURE_CODES) || has(UNKNOWN_COMMAND_TEXT) || has(TOO_MANY_CLIENTS_TEXT) => {
+            Answer::backpressure(describe_error(error))
         }
-        _ => Answer::unavailable(Reason::new(kind(error), describe(error))),
+        _ => Answer::unavailable(Reason::new(failure_kind(error), describe_error(error))),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{NOT_NOW, refusal};
+    use super::{BACKPRESSURE_CODES, answer_from_refusal};
     use crate::destination::answer::Answer;
 
     /// Returns the answer to a message for this error.
     fn answer(error: &str) -> Answer {
         let line = format!("-{error}\r\n");
         let value = redis::parse_redis_value(line.as_bytes()).expect("an answer");
-        refusal(&value.extract_error().expect_err("a refusal"))
+        answer_from_refusal(&value.extract_error().expect_err("a refusal"))
     }
 
     #[test]
     fn redis_server_errors_count_no_attempt_even_in_scripts() {
-        for code in NOT_NOW {
+        for code in BACKPRESSURE_CODES {
             let plain = answer(&format!("{code} why it is so"));
             let script =
                 format!("ERR Error running script (call to f_1): @user_script:3: -{code} why");

@@ -2,7 +2,7 @@
 
 use redis::{Cmd, Pipeline};
 
-use super::{Redis, refusal};
+use super::{Redis, answer_from_refusal};
 use crate::destination::answer::Answer;
 use crate::message::Message;
 
@@ -76,14 +76,14 @@ impl<'a> Calls<'a> {
         if self.called.is_empty() {
             return self.answers;
         }
-        let answers = match redis.ask(&mut self.commands).await {
+        let answers = match redis.send_commands(&mut self.commands).await {
             Ok(answers) => answers,
             Err(reason) => return self.all_called(&Answer::unavailable(reason)),
         };
         let (before, calls) = answers.split_at(self.before.min(answers.len()));
         for (message, answer) in self.called.iter().zip(calls) {
             if let Err(error) = answer {
-                self.answers[*message] = refusal(error);
+                self.answers[*message] = answer_from_refusal(error);
             }
         }
         // Successful calls count, even if the commands before them failed.

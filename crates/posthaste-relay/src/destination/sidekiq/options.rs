@@ -54,7 +54,7 @@ impl Read for ToggleOrCount {
 }
 
 /// Keys of a job that this module or Sidekiq writes, or that must not be strings.
-const OWN: [&str; 23] = [
+const RESERVED_KEYS: [&str; 23] = [
     "args",
     "at",
     "backtrace",
@@ -80,7 +80,7 @@ const OWN: [&str; 23] = [
     "unique_for",
 ];
 /// Keys among them for which a route has settings.
-const SETTINGS: [&str; 4] = ["backtrace", "dead", "retry", "tags"];
+const KEYS_WITH_SETTINGS: [&str; 4] = ["backtrace", "dead", "retry", "tags"];
 
 /// The options that all jobs of a route share.
 #[derive(Debug, Default)]
@@ -92,7 +92,7 @@ pub(super) struct Options {
 }
 
 impl Options {
-    pub(super) fn put(&self, job: &mut String) {
+    pub(super) fn put_options(&self, job: &mut String) {
         if let Some(backtrace) = self.backtrace {
             let _ = write!(job, ",\"backtrace\":{backtrace}");
         }
@@ -110,8 +110,8 @@ impl Options {
 }
 
 /// Returns why a route may not set a key of this name.
-pub(super) fn rejects_header(name: &str) -> Option<String> {
-    OWN.contains(&name).then(|| match SETTINGS.contains(&name) {
+pub(super) fn header_objection(name: &str) -> Option<String> {
+    RESERVED_KEYS.contains(&name).then(|| match KEYS_WITH_SETTINGS.contains(&name) {
         true => format!("is a key that Sidekiq sets; use the route's setting {name}"),
         false => "is a key that Sidekiq sets".into(),
     })
@@ -121,10 +121,10 @@ pub(super) fn rejects_header(name: &str) -> Option<String> {
 mod tests {
     use std::time::Duration;
 
-    use super::{OWN, Options};
+    use super::{RESERVED_KEYS, Options};
     use crate::destination::contract::Destination;
     use crate::destination::sidekiq::Sidekiq;
-    use crate::destination::sidekiq::{TimeUnit, encode};
+    use crate::destination::sidekiq::{TimeUnit, encode_job};
     use crate::message::mapping::Mapping;
     use crate::message::template::Template;
     use crate::message::tests::{ID, job};
@@ -135,7 +135,7 @@ mod tests {
             let message = Mapping::default().message(job("MailJob", "{}"), ID);
             let message = message.expect("a message");
             let at = message.job.enqueued_at;
-            let job = encode(&message, "mail", options, TimeUnit::Seconds, at);
+            let job = encode_job(&message, "mail", options, TimeUnit::Seconds, at);
             serde_json::from_str::<serde_json::Value>(&job).expect("JSON")
         };
         let silent = written(&Options::default());
@@ -162,10 +162,10 @@ mod tests {
     #[test]
     fn scheduled_jobs_are_sent_early_only_with_explicit_retries() {
         let sidekiq = || Sidekiq::new("redis://127.0.0.1").expect("a destination");
-        assert_eq!(sidekiq().ahead(), Duration::ZERO);
-        assert_eq!(sidekiq().dead(false).backtrace(5).ahead(), Duration::ZERO);
-        assert_eq!(sidekiq().retry(25).ahead(), Duration::MAX);
-        assert_eq!(sidekiq().retry(false).ahead(), Duration::MAX);
+        assert_eq!(sidekiq().max_lead_time(), Duration::ZERO);
+        assert_eq!(sidekiq().dead(false).backtrace(5).max_lead_time(), Duration::ZERO);
+        assert_eq!(sidekiq().retry(25).max_lead_time(), Duration::MAX);
+        assert_eq!(sidekiq().retry(false).max_lead_time(), Duration::MAX);
     }
 
     #[test]
@@ -173,12 +173,12 @@ mod tests {
         let sidekiq = Sidekiq::new("redis://127.0.0.1").expect("a destination");
         let of = |mapping: Mapping, kwargs: &str| {
             let message = mapping.message(job("MailJob", kwargs), ID);
-            sidekiq.rejects(&message.expect("a message"))
+            sidekiq.rejection_reason(&message.expect("a message"))
         };
         assert_eq!(of(Mapping::default(), "{}"), None);
         let mapping = Mapping::default().header("locale", Template::text("de"));
         assert_eq!(of(mapping, "{}"), None);
-        for name in OWN {
+        for name in RESERVED_KEYS {
             let mapping = Mapping::default().header(name, Template::text("1"));
             let error = of(mapping, "{}").expect(name);
             assert!(

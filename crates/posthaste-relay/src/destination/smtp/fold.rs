@@ -2,32 +2,32 @@
 //! Pure.
 
 /// The length at which lines are folded, if they can be.
-const WANTED: usize = 78;
+const PREFERRED_LINE_LENGTH: usize = 78;
 /// The longest line that servers accept.
-const LONGEST: usize = 998;
-const END: &[u8] = b"\r\n";
+const MAX_LINE_LENGTH: usize = 998;
+const LINE_END: &[u8] = b"\r\n";
 
 /// Folds long lines of a mail's headers at blanks; the error names the first header that has no
 /// blank where it needs one.
-pub(super) fn folded(mail: &[u8]) -> Result<Vec<u8>, String> {
+pub(super) fn fold_headers(mail: &[u8]) -> Result<Vec<u8>, String> {
     let body = mail.windows(4).position(|four| four == b"\r\n\r\n");
     let (headers, body) = mail.split_at(body.unwrap_or(mail.len()));
     let mut folded = Vec::with_capacity(mail.len() + 64);
     let mut rest = headers;
     let mut name = &[][..];
     while !rest.is_empty() {
-        let end = rest.windows(2).position(|two| two == END);
+        let end = rest.windows(2).position(|two| two == LINE_END);
         let (line, more) = rest.split_at(end.unwrap_or(rest.len()));
         if !line.starts_with(b" ") {
             name = line.split(|byte| *byte == b':').next().unwrap_or_default();
         }
-        if !fold(line, &mut folded) {
+        if !fold_line(line, &mut folded) {
             let name = String::from_utf8_lossy(name).to_lowercase();
             return Err(format!(
-                "the header {name:?} has more than {LONGEST} bytes without a blank"
+                "the header {name:?} has more than {MAX_LINE_LENGTH} bytes without a blank"
             ));
         }
-        let break_after = more.len().min(END.len());
+        let break_after = more.len().min(LINE_END.len());
         folded.extend_from_slice(&more[..break_after]);
         rest = &more[break_after..];
     }
@@ -36,21 +36,21 @@ pub(super) fn folded(mail: &[u8]) -> Result<Vec<u8>, String> {
 }
 
 /// Adds a line, folded if it is long; returns false if a part of it remains too long.
-fn fold(line: &[u8], folded: &mut Vec<u8>) -> bool {
+fn fold_line(line: &[u8], folded: &mut Vec<u8>) -> bool {
     let mut line = line;
     while let Some(at) = Some(line)
-        .filter(|line| line.len() > WANTED)
+        .filter(|line| line.len() > PREFERRED_LINE_LENGTH)
         .and_then(break_position)
     {
-        if at > LONGEST {
+        if at > MAX_LINE_LENGTH {
             return false;
         }
         folded.extend_from_slice(&line[..at]);
-        folded.extend_from_slice(END);
+        folded.extend_from_slice(LINE_END);
         line = &line[at..];
     }
     folded.extend_from_slice(line);
-    line.len() <= LONGEST
+    line.len() <= MAX_LINE_LENGTH
 }
 
 /// Returns the last blank within the wanted length, else the first after it, that separates two
@@ -64,15 +64,15 @@ fn break_position(line: &[u8]) -> Option<usize> {
     let is_break = |at: &usize| line[*at] == b' ' && line[at + 1] != b' ';
     let mut breaks = (value..line.len() - 1).filter(is_break);
     let first = breaks.next()?;
-    breaks.take_while(|at| *at <= WANTED).last().or(Some(first))
+    breaks.take_while(|at| *at <= PREFERRED_LINE_LENGTH).last().or(Some(first))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{LONGEST, WANTED, folded};
+    use super::{MAX_LINE_LENGTH, PREFERRED_LINE_LENGTH, fold_headers};
 
     fn folded_headers(mail: &str) -> String {
-        String::from_utf8(folded(mail.as_bytes()).expect("folded")).expect("a text")
+        String::from_utf8(fold_headers(mail.as_bytes()).expect("folded")).expect("a text")
     }
 
     #[test]
@@ -84,7 +84,7 @@ mod tests {
         let (headers, rest) = mail.split_once("\r\n\r\n").expect("a body");
         assert_eq!(rest, body);
         assert!(
-            headers.lines().all(|line| line.len() <= WANTED),
+            headers.lines().all(|line| line.len() <= PREFERRED_LINE_LENGTH),
             "{headers}"
         );
         let unfolded = headers.replace("\r\n ", " ");
@@ -109,8 +109,8 @@ mod tests {
 
     #[test]
     fn names_a_header_that_cannot_be_folded() {
-        let mail = format!("Subject: a\r\n {}\r\nTo: b", "w".repeat(LONGEST));
-        let error = folded(mail.as_bytes()).unwrap_err();
+        let mail = format!("Subject: a\r\n {}\r\nTo: b", "w".repeat(MAX_LINE_LENGTH));
+        let error = fold_headers(mail.as_bytes()).unwrap_err();
         assert!(
             error.starts_with("the header \"subject\" has more than 998"),
             "{error}"

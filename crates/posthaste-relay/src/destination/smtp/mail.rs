@@ -8,7 +8,7 @@ use lettre::message::{Body, Mailbox, Mailboxes, SinglePart};
 use lettre::{Address, Message as Email};
 use url::Host;
 
-use super::fold::folded;
+use super::fold::fold_headers;
 use crate::message::Message;
 
 /// A mail in the form in which it is sent.
@@ -21,8 +21,8 @@ pub(super) struct Mail {
 }
 
 /// Headers about the sender, identity, date or encoding of a mail: a route may set only those in
-/// [`READ`].
-const OURS: [&str; 8] = [
+/// [`INTERPRETED_HEADERS`].
+const OWN_HEADERS: [&str; 8] = [
     "bcc",
     "content-transfer-encoding",
     "date",
@@ -33,7 +33,7 @@ const OURS: [&str; 8] = [
     "sender",
 ];
 /// Headers that the destination interprets.
-const READ: [&str; 7] = [
+const INTERPRETED_HEADERS: [&str; 7] = [
     "bcc",
     "cc",
     "content-type",
@@ -43,7 +43,7 @@ const READ: [&str; 7] = [
     "to",
 ];
 /// Headers for receivers of webhooks; readers of a mail do not need them.
-const LEFT_OUT: [&str; 2] = ["traceparent", "tracestate"];
+const OMITTED_HEADERS: [&str; 2] = ["traceparent", "tracestate"];
 
 impl Mail {
     /// Returns whether the server must support SMTPUTF8.
@@ -61,7 +61,7 @@ impl Mail {
         let headers = Headers::read(message)?;
         let own = headers.get("from");
         let from = own.or(from).ok_or("the mail has no sender")?;
-        let from: Mailbox = one_of("from", from)?;
+        let from: Mailbox = parse_mailbox("from", from)?;
         // It is the same at each attempt, so that mail programs can detect duplicates.
         let id = format!("<{}@{}>", message.id, from.email.domain());
         let mut mail = Email::builder()
@@ -69,20 +69,20 @@ impl Mail {
             .date(SystemTime::from(message.job.enqueued_at))
             .subject(headers.get("subject").unwrap_or(&message.kind))
             .from(from);
-        for to in all_of("to", headers.get("to").or(to))? {
+        for to in parse_mailboxes("to", headers.get("to").or(to))? {
             mail = mail.to(to);
         }
-        for cc in all_of("cc", headers.get("cc"))? {
+        for cc in parse_mailboxes("cc", headers.get("cc"))? {
             mail = mail.cc(cc);
         }
-        for bcc in all_of("bcc", headers.get("bcc"))? {
+        for bcc in parse_mailboxes("bcc", headers.get("bcc"))? {
             mail = mail.bcc(bcc);
         }
-        for reply_to in all_of("reply-to", headers.get("reply-to"))? {
+        for reply_to in parse_mailboxes("reply-to", headers.get("reply-to"))? {
             mail = mail.reply_to(reply_to);
         }
         let kind = headers.get("content-type");
-        let is_text = message.bytes().is_none();
+        let is_text = message.binary_body().is_none();
         let kind = ContentType::parse(kind.unwrap_or(match is_text {
             true => "text/plain; charset=utf-8",
             false => "application/octet-stream",
@@ -94,9 +94,9 @@ impl Mail {
             mail = mail.raw_header(HeaderValue::new(known, value.to_owned()));
         }
         let text = SinglePart::builder().header(kind);
-        let mail = mail.singlepart(match message.bytes() {
-            Some(bytes) => text.body(in_base64(bytes)),
-            None => text.body(lines(message.payload())),
+        let mail = mail.singlepart(match message.binary_body() {
+            Some(bytes) => text.body(base64_body(bytes)),
+            None => text.body(normalize_line_ends(message.payload())),
         });
         let mail = mail.map_err(|_| "the mail has no recipient")?;
         Ok(Self {
@@ -107,15 +107,15 @@ impl Mail {
                 .ok_or("the mail has no sender")?,
             recipients: mail.envelope().to().to_vec(),
             has_our_sender: own.is_none(),
-            text: folded(&without_final_line_breaks(mail.formatted()))?,
+            text: fold_headers(&without_final_line_breaks(mail.formatted()))?,
         })
     }
 }
 
 /// Returns why a route may not set a header of this name.
-pub(super) fn rejects_header(name: &str) -> Option<String> {
+pub(super) fn header_objection(name: &str) -> Option<String> {
     let is = |list: &[&str]| list.iter().any(|one| name.eq_ignore_ascii_case(one));
-    (is(&OURS) && !is(&READ)).then(|| "cannot be set by a route".into())
+    (is(&OWN_HEADERS) && !is(&INTERPRETED_HEADERS)).then(|| "cannot be set by a route".into())
 }
 
 /// The headers of the route. None contains a line break.
@@ -137,7 +137,7 @@ impl<'a> Headers<'a> {
         }
         let problem = given
             .iter()
-            .find_map(|(name, _)| Some((name, rejects_header(name)?)));
+            .find_map(|(name, _)| Some((name, header_objection(name)?)));
         match problem {
             Some((name, why)) => Err(format!("the header {name:?} {why}")),
             None => Ok(Self(given)),
@@ -151,15 +151,15 @@ impl<'a> Headers<'a> {
     }
 
     fn others(&self) -> impl Iterator<Item = (&'a str, &'a str)> {
-        let is_read = |name: &str| READ.iter().any(|one| name.eq_ignore_ascii_case(one));
-        let is_left_out = |name: &str| LEFT_OUT.iter().any(|one| name.eq_ignore_ascii_case(one));
+        let is_read = |name: &str| INTERPRETED_HEADERS.iter().any(|one| name.eq_ignore_ascii_case(one));
+        let is_left_out = |name: &str| OMITTED_HEADERS.iter().any(|one| name.eq_ignore_ascii_case(one));
         let others = self.0.iter().copied();
         others.filter(move |(name, _)| !is_read(name) && !is_left_out(name))
     }
 }
 
-fn one_of(name: &str, text: &str) -> Result<Mailbox, String> {
-    let mut all = all_of(name, Some(text))?;
+fn parse_mailbox(name: &str, text: &str) -> Result<Mailbox, String> {
+    let mut all = parse_mailboxes(name, Some(text))?;
     match (all.pop(), all.is_empty()) {
         (Some(one), true) => Ok(one),
         _ => Err(format!("the header {name:?} must be one address")),
@@ -167,7 +167,7 @@ fn one_of(name: &str, text: &str) -> Result<Mailbox, String> {
 }
 
 /// Parses addresses, such as `Ada <ada@example.com>, bob@example.com`; an empty text has none.
-fn all_of(name: &str, text: Option<&str>) -> Result<Vec<Mailbox>, String> {
+fn parse_mailboxes(name: &str, text: Option<&str>) -> Result<Vec<Mailbox>, String> {
     let text = text.unwrap_or("").trim();
     if text.is_empty() {
         return Ok(Vec::new());
@@ -178,12 +178,12 @@ fn all_of(name: &str, text: Option<&str>) -> Result<Vec<Mailbox>, String> {
         return Err(wrong());
     }
     let all: Mailboxes = text.parse().map_err(|_| wrong())?;
-    Ok(all.into_iter().map(in_ascii).collect())
+    Ok(all.into_iter().map(to_ascii_domain).collect())
 }
 
 /// Converts a domain in other letters to its ASCII form, which every server accepts (RFC 5890). An
 /// address with other letters before the @ needs SMTPUTF8 anyway.
-fn in_ascii(mailbox: Mailbox) -> Mailbox {
+fn to_ascii_domain(mailbox: Mailbox) -> Mailbox {
     let (user, domain) = (mailbox.email.user(), mailbox.email.domain());
     let ascii = match user.is_ascii() && !domain.is_ascii() {
         true => Host::parse(domain).ok(),
@@ -196,7 +196,7 @@ fn in_ascii(mailbox: Mailbox) -> Mailbox {
 }
 
 /// Encodes bytes so that no server mistakes them for lines.
-fn in_base64(bytes: &[u8]) -> Body {
+fn base64_body(bytes: &[u8]) -> Body {
     let base64 = ContentTransferEncoding::Base64;
     let body = Body::new_with_encoding(bytes.to_vec(), base64);
     body.unwrap_or_else(Body::new)
@@ -204,7 +204,7 @@ fn in_base64(bytes: &[u8]) -> Body {
 
 /// Converts the line ends of a text to those of a mail. A lone carriage return counts as one,
 /// because some servers treat it so.
-fn lines(text: &str) -> String {
+fn normalize_line_ends(text: &str) -> String {
     text.replace("\r\n", "\n").replace('\r', "\n")
 }
 

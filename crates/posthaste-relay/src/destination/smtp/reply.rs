@@ -19,7 +19,7 @@ pub(super) enum MailOutcome {
 
 /// A step of a mail.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Step {
+pub(super) enum MailStep {
     Sender,
     Recipient,
     Data,
@@ -28,7 +28,7 @@ pub(super) enum Step {
     Text,
 }
 
-impl Step {
+impl MailStep {
     /// Returns whether the reply lets the mail continue. After the text only 250 means that the
     /// mail was accepted.
     pub(super) fn accepts_code(self, code: u16) -> bool {
@@ -52,12 +52,12 @@ impl Step {
 
 /// Classifies a reply that does not let the mail continue; without a code there was none, or none
 /// that can be parsed.
-pub(super) fn classify(step: Step, code: Option<u16>, text: &str) -> MailOutcome {
+pub(super) fn classify(step: MailStep, code: Option<u16>, text: &str) -> MailOutcome {
     let name = step.name();
     let Some(code) = code else {
         let reason = format!("no answer to {name}: {text}");
         return match step {
-            Step::Text => MailOutcome::Lost(reason),
+            MailStep::Text => MailOutcome::Lost(reason),
             _ => MailOutcome::Gone(Reason::new(Failure::Connect, reason)),
         };
     };
@@ -71,7 +71,7 @@ pub(super) fn classify(step: Step, code: Option<u16>, text: &str) -> MailOutcome
         )),
         400..=499 => MailOutcome::Answered(Answer::retry(reason_for_code(code, reason))),
         500..=599 => MailOutcome::Answered(Answer::rejected(reason_for_code(code, reason))),
-        _ if step == Step::Text => MailOutcome::Lost(reason),
+        _ if step == MailStep::Text => MailOutcome::Lost(reason),
         _ => MailOutcome::Gone(reason.into()),
     }
 }
@@ -79,11 +79,11 @@ pub(super) fn classify(step: Step, code: Option<u16>, text: &str) -> MailOutcome
 /// Returns whether the server does not know the account, or requires another login or encryption
 /// (RFC 4954, RFC 3207; RFC 3463 and RFC 5248 for the status in the text). 454 for a recipient
 /// concerns that recipient: the server does not deliver there.
-fn concerns_our_account(step: Step, code: u16, text: &str) -> bool {
+fn concerns_our_account(step: MailStep, code: u16, text: &str) -> bool {
     let status = text.split_whitespace().next().unwrap_or_default();
     match code {
         530 | 534 | 535 | 538 => true,
-        454 => step != Step::Recipient,
+        454 => step != MailStep::Recipient,
         500..=599 => ACCOUNT_STATUSES.contains(&status),
         _ => false,
     }
@@ -95,8 +95,8 @@ const ACCOUNT_STATUSES: [&str; 6] = ["5.4.5", "5.7.8", "5.7.9", "5.7.10", "5.7.1
 
 /// Returns whether a refusal concerns the sender's address, and so every mail of a route with one
 /// sender; not if the mail is too large.
-pub(super) fn concerns_the_sender(step: Step, code: Option<u16>) -> bool {
-    step == Step::Sender && code.is_some_and(|code| (500..600).contains(&code) && code != 552)
+pub(super) fn concerns_the_sender(step: MailStep, code: Option<u16>) -> bool {
+    step == MailStep::Sender && code.is_some_and(|code| (500..600).contains(&code) && code != 552)
 }
 
 /// Returns a reason with the kind of failure of its code (RFC 5321, RFC 4954).
@@ -114,22 +114,22 @@ fn reason_for_code(code: u16, reason: String) -> Reason {
 mod tests {
     use super::*;
 
-    const STEPS: [Step; 4] = [Step::Sender, Step::Recipient, Step::Data, Step::Text];
+    const STEPS: [MailStep; 4] = [MailStep::Sender, MailStep::Recipient, MailStep::Data, MailStep::Text];
 
     #[test]
     fn a_mail_is_ambiguous_only_after_its_text_was_sent() {
         for step in STEPS {
             let lost = matches!(classify(step, None, "reset"), MailOutcome::Lost(_));
-            assert_eq!(lost, step == Step::Text, "{step:?}");
+            assert_eq!(lost, step == MailStep::Text, "{step:?}");
             let odd = matches!(classify(step, Some(299), ""), MailOutcome::Lost(_));
-            assert_eq!(odd, step == Step::Text, "{step:?}");
+            assert_eq!(odd, step == MailStep::Text, "{step:?}");
         }
-        assert!((200..600).all(|code| Step::Text.accepts_code(code) == (code == 250)));
+        assert!((200..600).all(|code| MailStep::Text.accepts_code(code) == (code == 250)));
     }
 
     #[test]
     fn error_codes_map_to_failure_kinds() {
-        let of = |code| match classify(Step::Recipient, Some(code), "so") {
+        let of = |code| match classify(MailStep::Recipient, Some(code), "so") {
             MailOutcome::Answered(answer) => answer.failure().map(Failure::name),
             MailOutcome::Denied(answer) => answer.failure().map(Failure::name),
             MailOutcome::Gone(reason) => Answer::unavailable(reason).failure().map(Failure::name),
@@ -162,7 +162,7 @@ mod tests {
                 let expected = match code {
                     421 => "gone",
                     530 | 534 | 535 | 538 => "denied",
-                    454 if step != Step::Recipient => "denied",
+                    454 if step != MailStep::Recipient => "denied",
                     400..=499 => "retry",
                     _ => "rejected",
                 };
@@ -172,8 +172,8 @@ mod tests {
             assert_eq!(is(step, 550, "5.7.1 not here"), "rejected");
             assert_eq!(is(step, 550, "5.7.130 so"), "rejected");
         }
-        assert!(concerns_the_sender(Step::Sender, Some(553)));
-        for (step, code) in [(Step::Sender, 552), (Step::Sender, 451), (Step::Text, 550)] {
+        assert!(concerns_the_sender(MailStep::Sender, Some(553)));
+        for (step, code) in [(MailStep::Sender, 552), (MailStep::Sender, 451), (MailStep::Text, 550)] {
             assert!(!concerns_the_sender(step, Some(code)), "{step:?} {code}");
         }
     }

@@ -15,12 +15,12 @@ use posthaste::Error;
 use url::Url;
 
 use super::mail::Mail;
-use super::reply::{MailOutcome, Step, classify, concerns_the_sender};
+use super::reply::{MailOutcome, MailStep, classify, concerns_the_sender};
 use crate::destination::answer::Answer;
 use crate::destination::reason::{Failure, Reason};
 
 /// Timeout of a connection attempt: an address may drop packets silently.
-const CONNECT: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// When the connection is encrypted.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -31,7 +31,7 @@ enum Tls {
     Implicit,
 }
 
-pub(super) struct Server {
+pub(super) struct MailServer {
     host: String,
     port: u16,
     tls: Tls,
@@ -42,7 +42,7 @@ pub(super) struct Server {
 /// A connection between two mails.
 pub(super) struct Session(AsyncSmtpConnection);
 
-impl Server {
+impl MailServer {
     /// Parses `smtp://` or `smtps://`, see [`Smtp::new`](super::Smtp::new).
     pub(super) fn new(url: &str) -> Result<Self, Error> {
         // The address may hold a password: the error does not repeat it.
@@ -87,7 +87,7 @@ impl Server {
 
     /// Connects, encrypts and logs in. Any error concerns the server: no mail was begun.
     pub(super) async fn connect(&self) -> Result<Session, Reason> {
-        let opened = tokio::time::timeout(CONNECT, self.open());
+        let opened = tokio::time::timeout(CONNECT_TIMEOUT, self.open_session());
         let opened = opened
             .await
             .unwrap_or_else(|_| Err((Failure::Timeout, "no answer in time".into())));
@@ -95,47 +95,47 @@ impl Server {
             .map_err(|(failure, reason)| Reason::new(failure, format!("cannot connect: {reason}")))
     }
 
-    async fn open(&self) -> Result<Session, (Failure, String)> {
+    async fn open_session(&self) -> Result<Session, (Failure, String)> {
         let lost = |reason| (Failure::Connect, reason);
         let parameters = match self.tls {
-            Tls::Implicit => Some(self.parameters().map_err(lost)?),
+            Tls::Implicit => Some(self.tls_parameters().map_err(lost)?),
             _ => None,
         };
         let us = ClientId::default();
         let connection = AsyncSmtpConnection::connect_tokio1(
             (self.host.as_str(), self.port),
-            Some(CONNECT),
+            Some(CONNECT_TIMEOUT),
             &us,
             parameters,
             None,
         );
-        let mut connection = connection.await.map_err(|error| lost(describe(&error)))?;
+        let mut connection = connection.await.map_err(|error| lost(describe_error(&error)))?;
         let encrypts = match self.tls {
             Tls::Never | Tls::Implicit => false,
             Tls::Opportunistic => connection.can_starttls(),
             Tls::Required => true,
         };
         if encrypts {
-            let parameters = self.parameters().map_err(lost)?;
+            let parameters = self.tls_parameters().map_err(lost)?;
             let begun = connection.starttls(parameters, &us).await;
-            begun.map_err(|error| lost(describe(&error)))?;
+            begun.map_err(|error| lost(describe_error(&error)))?;
         }
         if let Some(user) = &self.user {
             let known = connection.auth(&[Mechanism::Plain, Mechanism::Login], user);
             known.await.map_err(|error| match error.status() {
-                Some(_) => (Failure::Auth, describe(&error)),
-                None => lost(describe(&error)),
+                Some(_) => (Failure::Auth, describe_error(&error)),
+                None => lost(describe_error(&error)),
             })?;
         }
         Ok(Session(connection))
     }
 
     /// Returns the parameters. The system's trusted certificates are read once, and only if needed.
-    fn parameters(&self) -> Result<TlsParameters, String> {
+    fn tls_parameters(&self) -> Result<TlsParameters, String> {
         if let Some(parameters) = self.parameters.get() {
             return Ok(parameters.clone());
         }
-        let parameters = TlsParameters::new(self.host.clone()).map_err(|error| describe(&error))?;
+        let parameters = TlsParameters::new(self.host.clone()).map_err(|error| describe_error(&error))?;
         Ok(self.parameters.get_or_init(|| parameters).clone())
     }
 }
@@ -143,29 +143,29 @@ impl Server {
 impl Session {
     /// Sends a mail. Calls `risks` before the server may accept it without the client knowing.
     pub(super) async fn send(&mut self, mail: &Mail, risks: impl FnOnce()) -> MailOutcome {
-        let parameters = match self.parameters(mail) {
+        let parameters = match self.mail_parameters(mail) {
             Ok(parameters) => parameters,
             Err(reason) => return MailOutcome::Answered(Answer::rejected(reason)),
         };
         let begin = MailFrom::new(Some(mail.sender.clone()), parameters);
-        let begun = answered(self.0.command(begin).await);
-        if let Err(stopped) = self.step(Step::Sender, begun, mail).await {
+        let begun = reply_code(self.0.command(begin).await);
+        if let Err(stopped) = self.handle_reply(MailStep::Sender, begun, mail).await {
             return stopped;
         }
         for recipient in &mail.recipients {
             let name = Rcpt::new(recipient.clone(), Vec::new());
-            let named = answered(self.0.command(name).await);
-            if let Err(stopped) = self.step(Step::Recipient, named, mail).await {
+            let named = reply_code(self.0.command(name).await);
+            if let Err(stopped) = self.handle_reply(MailStep::Recipient, named, mail).await {
                 return stopped;
             }
         }
-        let data = answered(self.0.command(Data).await);
-        if let Err(stopped) = self.step(Step::Data, data, mail).await {
+        let data = reply_code(self.0.command(Data).await);
+        if let Err(stopped) = self.handle_reply(MailStep::Data, data, mail).await {
             return stopped;
         }
         risks();
-        let taken = answered(self.0.message(&mail.text).await);
-        match self.step(Step::Text, taken, mail).await {
+        let taken = reply_code(self.0.message(&mail.text).await);
+        match self.handle_reply(MailStep::Text, taken, mail).await {
             Ok(()) => MailOutcome::Answered(Answer::Accepted),
             Err(stopped) => stopped,
         }
@@ -173,18 +173,18 @@ impl Session {
 
     /// Handles the reply to a step. An error ends the mail; the connection is then ready for the
     /// next one, or closed.
-    async fn step(
+    async fn handle_reply(
         &mut self,
-        step: Step,
-        answer: Result<u16, Refusal>,
+        step: MailStep,
+        answer: Result<u16, NegativeReply>,
         mail: &Mail,
     ) -> Result<(), MailOutcome> {
         let (code, text) = match answer {
             Ok(code) if step.accepts_code(code) => return Ok(()),
             Ok(code) => (Some(code), String::new()),
-            Err(Refusal { code, text }) => (code, text),
+            Err(NegativeReply { code, text }) => (code, text),
         };
-        let stopped = match classify(step, code, &hidden(text, mail)) {
+        let stopped = match classify(step, code, &hide_addresses(text, mail)) {
             MailOutcome::Answered(Answer::Rejected { reason })
                 if mail.has_our_sender && concerns_the_sender(step, code) =>
             {
@@ -207,7 +207,7 @@ impl Session {
         !self.0.has_broken()
     }
 
-    fn parameters(&self, mail: &Mail) -> Result<Vec<MailParameter>, &'static str> {
+    fn mail_parameters(&self, mail: &Mail) -> Result<Vec<MailParameter>, &'static str> {
         let knows = |extension| self.0.server_info().supports_feature(extension);
         let mut parameters = Vec::new();
         if mail.has_utf8_addresses() {
@@ -227,23 +227,23 @@ impl Session {
 }
 
 /// A negative reply, or the reason why there is none.
-struct Refusal {
+struct NegativeReply {
     code: Option<u16>,
     text: String,
 }
 
-fn answered(answer: Result<Response, SmtpError>) -> Result<u16, Refusal> {
+fn reply_code(answer: Result<Response, SmtpError>) -> Result<u16, NegativeReply> {
     match answer {
         Ok(response) => Ok(response.code().into()),
-        Err(error) => Err(Refusal {
+        Err(error) => Err(NegativeReply {
             code: error.status().map(u16::from),
-            text: describe(&error),
+            text: describe_error(&error),
         }),
     }
 }
 
 /// Describes an error by its deepest cause.
-fn describe(error: &SmtpError) -> String {
+fn describe_error(error: &SmtpError) -> String {
     let mut deepest: &dyn std::error::Error = error;
     while let Some(deeper) = deepest.source() {
         deepest = deeper;
@@ -252,7 +252,7 @@ fn describe(error: &SmtpError) -> String {
 }
 
 /// Hides addresses: servers repeat them, and they are arguments of jobs.
-fn hidden(text: String, mail: &Mail) -> String {
+fn hide_addresses(text: String, mail: &Mail) -> String {
     let addresses = mail.recipients.iter().chain([&mail.sender]);
     addresses.fold(text, |text, address| {
         text.replace(&address.to_string(), "…")
@@ -274,10 +274,10 @@ fn credentials_from_url(url: &Url) -> Option<Option<Credentials>> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Server, Tls};
+    use super::{MailServer, Tls};
 
     fn read(url: &str) -> Option<(u16, Tls, bool)> {
-        let server = Server::new(url).ok()?;
+        let server = MailServer::new(url).ok()?;
         assert_eq!(server.host, "mail.example.com");
         Some((server.port, server.tls, server.user.is_some()))
     }
@@ -318,10 +318,10 @@ mod tests {
             "smtps://u:geheim@h?tls=never",
             "smtp://u:%ffgeheim@h",
         ] {
-            let error = Server::new(wrong).err().unwrap().to_string();
+            let error = MailServer::new(wrong).err().unwrap().to_string();
             assert!(!error.contains("geheim"), "{error}");
         }
-        let server = Server::new("smtp://ann:geheim@h:1").unwrap();
+        let server = MailServer::new("smtp://ann:geheim@h:1").unwrap();
         assert_eq!(server.label(), "h:1");
     }
 }

@@ -11,42 +11,42 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::{ClientBuilder, Url};
 
 /// IPv4 networks that contain no public addresses of hosts.
-const CLOSED: [Ipv4Net; 17] = [
-    v4([0, 0, 0, 0], 8),
-    v4([10, 0, 0, 0], 8),
-    v4([100, 64, 0, 0], 10),
-    v4([127, 0, 0, 0], 8),
+const NON_PUBLIC_V4: [Ipv4Net; 17] = [
+    ipv4_net([0, 0, 0, 0], 8),
+    ipv4_net([10, 0, 0, 0], 8),
+    ipv4_net([100, 64, 0, 0], 10),
+    ipv4_net([127, 0, 0, 0], 8),
     // Link-local, where clouds serve metadata that includes secrets.
-    v4([169, 254, 0, 0], 16),
-    v4([168, 63, 129, 16], 32),
-    v4([172, 16, 0, 0], 12),
-    v4([192, 0, 0, 0], 24),
-    v4([192, 0, 2, 0], 24),
-    v4([192, 31, 196, 0], 24),
-    v4([192, 88, 99, 0], 24),
-    v4([192, 168, 0, 0], 16),
-    v4([198, 18, 0, 0], 15),
-    v4([198, 51, 100, 0], 24),
-    v4([203, 0, 113, 0], 24),
-    v4([224, 0, 0, 0], 4),
-    v4([240, 0, 0, 0], 4),
+    ipv4_net([169, 254, 0, 0], 16),
+    ipv4_net([168, 63, 129, 16], 32),
+    ipv4_net([172, 16, 0, 0], 12),
+    ipv4_net([192, 0, 0, 0], 24),
+    ipv4_net([192, 0, 2, 0], 24),
+    ipv4_net([192, 31, 196, 0], 24),
+    ipv4_net([192, 88, 99, 0], 24),
+    ipv4_net([192, 168, 0, 0], 16),
+    ipv4_net([198, 18, 0, 0], 15),
+    ipv4_net([198, 51, 100, 0], 24),
+    ipv4_net([203, 0, 113, 0], 24),
+    ipv4_net([224, 0, 0, 0], 4),
+    ipv4_net([240, 0, 0, 0], 4),
 ];
 /// All public IPv6 addresses.
-const GLOBAL: Ipv6Net = v6([0x2000, 0], 3);
+const GLOBAL_V6: Ipv6Net = ipv6_net([0x2000, 0], 3);
 /// Networks among them without hosts: protocol assignments (Teredo among them), documentation.
-const CLOSED_GLOBAL: [Ipv6Net; 3] = [
-    v6([0x2001, 0], 23),
-    v6([0x2001, 0xdb8], 32),
-    v6([0x3fff, 0], 20),
+const NON_PUBLIC_V6: [Ipv6Net; 3] = [
+    ipv6_net([0x2001, 0], 23),
+    ipv6_net([0x2001, 0xdb8], 32),
+    ipv6_net([0x3fff, 0], 20),
 ];
-const SIX_TO_FOUR: Ipv6Net = v6([0x2002, 0], 16);
-const NAT64: Ipv6Net = v6([0x64, 0xff9b], 96);
+const SIX_TO_FOUR: Ipv6Net = ipv6_net([0x2002, 0], 16);
+const NAT64: Ipv6Net = ipv6_net([0x64, 0xff9b], 96);
 
-const fn v4([a, b, c, d]: [u8; 4], bits: u8) -> Ipv4Net {
+const fn ipv4_net([a, b, c, d]: [u8; 4], bits: u8) -> Ipv4Net {
     Ipv4Net::new_assert(Ipv4Addr::new(a, b, c, d), bits)
 }
 
-const fn v6([a, b]: [u16; 2], bits: u8) -> Ipv6Net {
+const fn ipv6_net([a, b]: [u16; 2], bits: u8) -> Ipv6Net {
     Ipv6Net::new_assert(Ipv6Addr::new(a, b, 0, 0, 0, 0, 0, 0), bits)
 }
 
@@ -74,7 +74,7 @@ impl AddressPolicy {
         Self {
             is_checked: true,
             allowed: Vec::new(),
-            names: Arc::new(System),
+            names: Arc::new(SystemResolver),
         }
     }
 
@@ -89,7 +89,7 @@ impl AddressPolicy {
 
     /// Also allows an address, or a network such as `10.20.0.0/16`.
     pub fn allow(mut self, network: &str) -> Result<Self, Error> {
-        let parsed = network_of(network);
+        let parsed = parse_network(network);
         let wrong = || Error::invalid("allow", format!("{network:?} is not an address or network"));
         self.allowed.push(parsed.ok_or_else(wrong)?);
         Ok(self)
@@ -102,8 +102,8 @@ impl AddressPolicy {
     }
 
     /// Limits a client to these addresses, except for addresses in a URL, which
-    /// [`check`](Self::check) checks.
-    pub(super) fn bound(&self, client: ClientBuilder) -> ClientBuilder {
+    /// [`check_url`](Self::check_url) checks.
+    pub(super) fn restrict_client(&self, client: ClientBuilder) -> ClientBuilder {
         if !self.is_checked {
             return client;
         }
@@ -112,7 +112,7 @@ impl AddressPolicy {
 
     /// Checks the address in this URL. A name passes: its addresses are checked when it is
     /// resolved.
-    pub(super) fn check(&self, url: &Url) -> Result<(), Forbidden> {
+    pub(super) fn check_url(&self, url: &Url) -> Result<(), Forbidden> {
         let host = url.host_str().unwrap_or_default();
         let address = host.trim_start_matches('[').trim_end_matches(']').parse();
         match address {
@@ -177,9 +177,9 @@ impl Forbidden {
 }
 
 /// The system's resolver.
-struct System;
+struct SystemResolver;
 
-impl Resolve for System {
+impl Resolve for SystemResolver {
     fn resolve(&self, name: Name) -> Resolving {
         Box::pin(async move {
             let found = tokio::net::lookup_host((name.as_str(), 0)).await?;
@@ -191,19 +191,19 @@ impl Resolve for System {
 
 fn is_public(address: IpAddr) -> bool {
     match address {
-        IpAddr::V4(address) => !CLOSED.iter().any(|one| one.contains(&address)),
-        IpAddr::V6(address) => match within(address) {
+        IpAddr::V4(address) => !NON_PUBLIC_V4.iter().any(|one| one.contains(&address)),
+        IpAddr::V6(address) => match embedded_ipv4(address) {
             Some(inner) => is_public(IpAddr::V4(inner)),
             None => {
-                let is_closed = CLOSED_GLOBAL.iter().any(|one| one.contains(&address));
-                GLOBAL.contains(&address) && !is_closed
+                let is_closed = NON_PUBLIC_V6.iter().any(|one| one.contains(&address));
+                GLOBAL_V6.contains(&address) && !is_closed
             }
         },
     }
 }
 
 /// Returns the IPv4 address to which packets for this address are forwarded.
-fn within(address: Ipv6Addr) -> Option<Ipv4Addr> {
+fn embedded_ipv4(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let bits = address.to_bits();
     let at = |shift: u32| Ipv4Addr::from_bits((bits >> shift) as u32);
     if NAT64.contains(&address) {
@@ -216,14 +216,14 @@ fn within(address: Ipv6Addr) -> Option<Ipv4Addr> {
 }
 
 /// Parses a network, or a single address as one.
-fn network_of(text: &str) -> Option<IpNet> {
+fn parse_network(text: &str) -> Option<IpNet> {
     let network = text.parse().ok();
     network.or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{AddressPolicy, is_public, network_of};
+    use super::{AddressPolicy, is_public, parse_network};
 
     fn public(address: &str) -> bool {
         is_public(address.parse::<std::net::IpAddr>().unwrap().to_canonical())
@@ -292,7 +292,7 @@ mod tests {
             "10/8",
             "10.0.0.0/",
         ] {
-            assert_eq!(network_of(wrong), None, "{wrong}");
+            assert_eq!(parse_network(wrong), None, "{wrong}");
             assert!(AddressPolicy::public().allow(wrong).is_err());
         }
     }

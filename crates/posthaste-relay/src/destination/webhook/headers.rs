@@ -9,7 +9,7 @@ use reqwest::header::{
 use uuid::Uuid;
 
 /// Encodes all headers of a request.
-pub(super) fn encode(
+pub(super) fn encode_headers(
     job: &Job,
     id: Uuid,
     body: &[u8],
@@ -20,7 +20,7 @@ pub(super) fn encode(
     let mut headers = http::headers(job, id, body, secrets, now)?;
     for (name, value) in given {
         let wrong = |why: &str| format!("the header {name:?} {why}");
-        if let Some(why) = rejects(name) {
+        if let Some(why) = header_objection(name) {
             return Err(wrong(&why));
         }
         let cannot = || wrong("cannot be sent");
@@ -33,7 +33,7 @@ pub(super) fn encode(
 
 /// Returns why a route may not set a header of this name. The client sets the headers that frame
 /// the request.
-pub(super) fn rejects(name: &str) -> Option<String> {
+pub(super) fn header_objection(name: &str) -> Option<String> {
     let Ok(name) = HeaderName::try_from(name) else {
         return Some("is not a valid header name".into());
     };
@@ -56,7 +56,7 @@ mod tests {
         for case in golden["cases"].as_array().unwrap() {
             let input = |name: &str| case["input"][name].as_str().unwrap();
             let at = case["input"]["timestamp"].as_i64().unwrap();
-            let headers = encode(
+            let headers = encode_headers(
                 &job("mail", "{}"),
                 input("id").parse().unwrap(),
                 input("body").as_bytes(),
@@ -75,7 +75,7 @@ mod tests {
     fn routes_add_headers_but_cannot_override_reserved_ones() {
         let with = |name: &str, value: &str| {
             let given = [(name.to_owned(), value.to_owned())];
-            encode(
+            encode_headers(
                 &job("mail", "{}"),
                 ID,
                 b"{}",

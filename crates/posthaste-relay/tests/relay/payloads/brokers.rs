@@ -106,7 +106,7 @@ async fn kafka_receives_any_payload_unchanged() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn celery_on_rabbitmq_runs_the_task_with_any_payload() {
+async fn celery_messages_on_rabbitmq_carry_any_payload() {
     if !are_here("payloads to Celery on RabbitMQ", &[Receiver::RabbitMq]) {
         return;
     }

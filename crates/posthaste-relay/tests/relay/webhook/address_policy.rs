@@ -168,7 +168,7 @@ async fn jobs_wait_while_a_destination_resolves_to_a_private_address() {
     let port = setup.server.address().port();
     let address_policy = AddressPolicy::public().names(Names::default());
     let url = format!("http://localhost:{port}/hook");
-    let webhook = Webhook::within(client(), &url, address_policy).unwrap();
+    let webhook = Webhook::with_address_policy(client(), &url, address_policy).unwrap();
     setup.enqueue("m", &json!({})).await;
     let (relay, worker) = setup.work(posthaste_relay::Relay::to(webhook)).await;
     let is_reported = async || {
