@@ -312,7 +312,7 @@ pub(crate) async fn database() -> anyhow::Result<TestDb> {
     })
     .await?;
     // A worker sends this statement when it starts.
-    Ok(copy.greeted("SELECT posthaste.check_identity()"))
+    Ok(copy.with_first_statement("SELECT posthaste.check_identity()"))
 }
 
 /// Returns an empty database.

@@ -244,7 +244,7 @@ async fn transactions_stuck_for_an_hour_are_listed() -> anyhow::Result<()> {
     run(&["prepare", "--replicas", "0"]).await?;
     run(&["open", "alice=1000", "bob=0"]).await?;
     run(&["create", "rent", "--transfer", "alice", "bob", "9"]).await?;
-    fake.away([("documents", "alice")]);
+    fake.make_unreadable([("documents", "alice")]);
     let refreshed = || fake.call("POST", "/transactions/_refresh", b"");
     let young = std::time::Duration::from_secs(3_500);
     fake.pass(young);

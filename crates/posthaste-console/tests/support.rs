@@ -38,7 +38,7 @@ pub async fn named(server: &PgServer, name: &str) -> TestDb {
     let database = TestDb::of(server, name);
     let mut client = connect(database.url()).await.expect("the database");
     posthaste::migrate(&mut client).await.expect("a schema");
-    database.greeted(GREETING)
+    database.with_first_statement(GREETING)
 }
 
 /// Creates a migrated database on this server.
@@ -50,7 +50,7 @@ pub async fn migrated(server: &PgServer) -> TestDb {
         Ok(())
     };
     let copy = TestDb::from_template(server, template, migrate).await;
-    copy.expect("a migrated database").greeted(GREETING)
+    copy.expect("a migrated database").with_first_statement(GREETING)
 }
 
 /// A console, and its client.

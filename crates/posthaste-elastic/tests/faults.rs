@@ -274,7 +274,7 @@ async fn oversized_transactions_are_refused() {
 async fn the_fake_can_delete_a_document_directly() {
     let (fake, client) = fake(14).await;
     client.write(&put("notes", "a", 1)).await.unwrap();
-    fake.take_away("notes", "a");
+    fake.remove_without_trace("notes", "a");
     assert!(read(&client, "a").await.is_none());
     assert_eq!(fake.document("notes", "a"), None);
 }

@@ -28,7 +28,7 @@ impl Account {
         let users = fs::read_to_string("/etc/passwd").context("reading /etc/passwd")?;
         ["postgres", "nobody"]
             .iter()
-            .find_map(|name| find(&users, name))
+            .find_map(|name| find_user(&users, name))
             .context("Postgres refuses root, and there is no user postgres or nobody to run it as")
     }
 
@@ -55,7 +55,7 @@ impl Account {
     }
 
     /// Makes this account the owner of a folder.
-    pub(crate) fn own(self, folder: &Path) -> std::io::Result<()> {
+    pub(crate) fn make_owner_of(self, folder: &Path) -> std::io::Result<()> {
         match self {
             Self::Ourselves => Ok(()),
             Self::Other { uid, gid } => std::os::unix::fs::chown(folder, Some(uid), Some(gid)),
@@ -75,7 +75,7 @@ impl Account {
 }
 
 /// Finds a user in the lines of a passwd file.
-fn find(users: &str, name: &str) -> Option<Account> {
+fn find_user(users: &str, name: &str) -> Option<Account> {
     let fields: Vec<&str> = users
         .lines()
         .map(|line| line.split(':').collect::<Vec<_>>())
@@ -94,9 +94,9 @@ mod tests {
     fn users_are_found_by_their_full_name() {
         let users = "postgresql:x:7:8::/:/bin/sh\npostgres:x:101:104::/:/bin/sh\n";
         assert!(matches!(
-            find(users, "postgres"),
+            find_user(users, "postgres"),
             Some(Account::Other { uid: 101, gid: 104 })
         ));
-        assert!(find(users, "nobody").is_none());
+        assert!(find_user(users, "nobody").is_none());
     }
 }

@@ -16,9 +16,9 @@ use crate::eventually;
 use crate::watchdog::Watchdog;
 
 /// The path of `env` on every Unix. Tests may change `PATH`.
-const ENV: &str = "/usr/bin/env";
+const ENV_PROGRAM: &str = "/usr/bin/env";
 /// An option of GNU `env`: the program that it executes does not ignore these signals.
-const RESET: &str = "--default-signal=HUP,INT,QUIT,PIPE,TERM";
+const RESET_SIGNALS_OPTION: &str = "--default-signal=HUP,INT,QUIT,PIPE,TERM";
 
 /// A child process whose output is read continuously.
 ///
@@ -122,7 +122,7 @@ impl Child {
         if self.reap()?.is_none() {
             self.process.kill()?;
             let status = self.process.wait()?;
-            self.ended(status);
+            self.record_end(status);
         }
         self.status.context("it did not end")
     }
@@ -162,31 +162,31 @@ impl Child {
 
     /// Stops reading standard error: the child's writes to it block once the pipe is full.
     pub fn stop_reading_errors(&self) {
-        self.stderr.gate.set(false);
+        self.stderr.gate.set_open(false);
     }
 
     /// Reads standard error again.
     pub fn read_errors_again(&self) {
-        self.stderr.gate.set(true);
+        self.stderr.gate.set_open(true);
     }
 
     fn signal(&mut self, signal: Signal) -> anyhow::Result<()> {
         if let Some(status) = self.reap()? {
             bail!("it has ended already ({status}): {:?}", self.stderr.all());
         }
-        kill_process(self.group()?, signal).with_context(|| format!("sending {signal:?}"))
+        kill_process(self.process_group()?, signal).with_context(|| format!("sending {signal:?}"))
     }
 
     fn reap(&mut self) -> anyhow::Result<Option<ExitStatus>> {
         if self.status.is_none()
             && let Some(status) = self.process.try_wait()?
         {
-            self.ended(status);
+            self.record_end(status);
         }
         Ok(self.status)
     }
 
-    fn ended(&mut self, status: ExitStatus) {
+    fn record_end(&mut self, status: ExitStatus) {
         // The process ID may soon belong to another process, which the watchdog must not kill.
         if let Some(watchdog) = self.watchdog.take() {
             watchdog.dismiss();
@@ -194,7 +194,7 @@ impl Child {
         self.status = Some(status);
     }
 
-    fn group(&self) -> anyhow::Result<Pid> {
+    fn process_group(&self) -> anyhow::Result<Pid> {
         Pid::from_raw(self.pid().cast_signed()).context("no such process")
     }
 }
@@ -202,7 +202,7 @@ impl Child {
 impl Drop for Child {
     fn drop(&mut self) {
         if self.status.is_none() {
-            if let Ok(group) = self.group() {
+            if let Ok(group) = self.process_group() {
                 let _ = kill_process_group(group, Signal::KILL);
             }
             let _ = self.kill();
@@ -213,15 +213,15 @@ impl Drop for Child {
 /// Creates a command that does not ignore the signals that request its end. This process may have
 /// been started with some of them ignored, as shells do for background processes.
 pub fn command(program: impl AsRef<OsStr>) -> Command {
-    static RESETS: LazyLock<bool> = LazyLock::new(|| {
-        let resets = Command::new(ENV).args([RESET, "true"]).output();
+    static ENV_CAN_RESET_SIGNALS: LazyLock<bool> = LazyLock::new(|| {
+        let resets = Command::new(ENV_PROGRAM).args([RESET_SIGNALS_OPTION, "true"]).output();
         resets.is_ok_and(|output| output.status.success())
     });
-    if !*RESETS {
+    if !*ENV_CAN_RESET_SIGNALS {
         return Command::new(program);
     }
-    let mut command = Command::new(ENV);
-    command.arg(RESET).arg(program);
+    let mut command = Command::new(ENV_PROGRAM);
+    command.arg(RESET_SIGNALS_OPTION).arg(program);
     command
 }
 
@@ -233,12 +233,12 @@ struct Gate {
 }
 
 impl Gate {
-    fn set(&self, is_open: bool) {
+    fn set_open(&self, is_open: bool) {
         *self.is_open.lock().unwrap_or_else(PoisonError::into_inner) = is_open;
         self.changed.notify_all();
     }
 
-    fn pass(&self) {
+    fn wait_until_open(&self) {
         let is_open = self.is_open.lock().unwrap_or_else(PoisonError::into_inner);
         drop(self.changed.wait_while(is_open, |is_open| !*is_open));
     }
@@ -256,7 +256,7 @@ struct Lines {
 
 impl Drop for Lines {
     fn drop(&mut self) {
-        self.gate.set(true);
+        self.gate.set_open(true);
     }
 }
 
@@ -280,7 +280,7 @@ impl Lines {
                     .push(line);
                 count += 1;
                 sender.send_replace((count, false));
-                passed.pass();
+                passed.wait_until_open();
             }
             sender.send_replace((count, true));
         });
@@ -337,7 +337,7 @@ impl Lines {
 /// Returns whether a process runs: it exists and does not wait to be reaped.
 pub fn is_alive(pid: u32) -> bool {
     match fs::read_to_string(format!("/proc/{pid}/stat")) {
-        Ok(stat) => !matches!(fields(&stat).next(), Some("Z" | "X") | None),
+        Ok(stat) => !matches!(stat_fields(&stat).next(), Some("Z" | "X") | None),
         Err(_) if fs::exists("/proc/self").unwrap_or(false) => false,
         Err(_) => Pid::from_raw(pid.cast_signed())
             .is_some_and(|pid| rustix::process::test_kill_process(pid).is_ok()),
@@ -357,7 +357,7 @@ pub(crate) fn children_of(parent: u32) -> anyhow::Result<Vec<u32>> {
             continue;
         };
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        if fields(&stat).nth(1) == Some(&parent) {
+        if stat_fields(&stat).nth(1) == Some(&parent) {
             children.push(pid);
         }
     }
@@ -365,7 +365,7 @@ pub(crate) fn children_of(parent: u32) -> anyhow::Result<Vec<u32>> {
 }
 
 /// The fields after the name (state, parent, …). The name may contain spaces and brackets.
-fn fields(stat: &str) -> impl Iterator<Item = &str> {
+fn stat_fields(stat: &str) -> impl Iterator<Item = &str> {
     stat.rsplit_once(')')
         .map_or("", |(_, rest)| rest)
         .split_ascii_whitespace()

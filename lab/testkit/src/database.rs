@@ -13,19 +13,19 @@ use crate::{PgServer, unique};
 
 /// The strategy for copying a template: as files between two checkpoints, which needs half the CPU
 /// time of a copy page by page.
-const STRATEGY: &str = "file_copy";
+const COPY_STRATEGY: &str = "file_copy";
 
 /// The limit for dropping a database: a test may leave its server paused.
-const DROP_BOUND: Duration = Duration::from_secs(30);
+const DROP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Locks a name by its 64-bit hash.
-const LOCK: &str = "SELECT pg_advisory_lock(hashtextextended($1, 0))";
-const UNLOCK: &str = "SELECT pg_advisory_unlock(hashtextextended($1, 0))";
+const LOCK_NAME: &str = "SELECT pg_advisory_lock(hashtextextended($1, 0))";
+const UNLOCK_NAME: &str = "SELECT pg_advisory_unlock(hashtextextended($1, 0))";
 /// Finds a complete template: it allows no connections.
-const READY: &str = "SELECT FROM pg_database WHERE datname = $1 AND NOT datallowconn";
+const FIND_READY_TEMPLATE: &str = "SELECT FROM pg_database WHERE datname = $1 AND NOT datallowconn";
 
 /// If this variable is set, the pools of tests connect through PgBouncer.
-const POOLED: &str = "POSTHASTE_TEST_POOLED";
+const POOLED_VARIABLE: &str = "POSTHASTE_TEST_POOLED";
 
 /// A new database, which is dropped with its contents when the value is dropped.
 #[derive(Debug)]
@@ -62,15 +62,15 @@ impl TestDb {
             end_sessions(admin, &database.name).await?;
             return Ok(database);
         }
-        let template = format!("template_{template}_{}", program());
+        let template = format!("template_{template}_{}", program_name());
         // One process prepares the template; the others wait for its lock.
-        admin.execute(LOCK, &[&template]).await?;
-        let ready = admin.query_opt(READY, &[&template]).await?.is_some();
+        admin.execute(LOCK_NAME, &[&template]).await?;
+        let ready = admin.query_opt(FIND_READY_TEMPLATE, &[&template]).await?.is_some();
         let prepared = match ready {
             true => Ok(()),
             false => prepare_template(server, &admin, &template, prepare).await,
         };
-        admin.execute(UNLOCK, &[&template]).await?;
+        admin.execute(UNLOCK_NAME, &[&template]).await?;
         prepared?;
         Self::create(server, admin, &template).await
     }
@@ -98,13 +98,13 @@ impl TestDb {
         let name = unique("test").replace('-', "_");
         admin
             .batch_execute(&format!(
-                "CREATE DATABASE {} TEMPLATE {} STRATEGY {STRATEGY}",
-                quoted(&name),
-                quoted(template)
+                "CREATE DATABASE {} TEMPLATE {} STRATEGY {COPY_STRATEGY}",
+                quote_identifier(&name),
+                quote_identifier(template)
             ))
             .await
             .with_context(|| format!("copying {template}"))?;
-        let pooled_url = match std::env::var_os(POOLED) {
+        let pooled_url = match std::env::var_os(POOLED_VARIABLE) {
             Some(_) => Some(server.pooled_url(&name)?),
             None => None,
         };
@@ -122,7 +122,7 @@ impl TestDb {
     /// Makes the first [`client`](Self::client) run this statement before the test gets it. A
     /// session that was opened by [`url`](Self::url) before does not run it.
     #[must_use]
-    pub fn greeted(mut self, statement: &'static str) -> Self {
+    pub fn with_first_statement(mut self, statement: &'static str) -> Self {
         self.greeting = Some(statement);
         self
     }
@@ -151,17 +151,17 @@ impl TestDb {
     /// `POSTHASTE_TEST_POOLED` is set.
     pub fn pool(&self, size: usize) -> anyhow::Result<Pool> {
         let url = self.pooled_url.as_ref().unwrap_or(&self.url);
-        Self::pool_of(url.parse()?, size)
+        Self::create_pool(url.parse()?, size)
     }
 
     /// Creates a pool whose connections act as this role.
     pub fn pool_as(&self, role: &str, size: usize) -> anyhow::Result<Pool> {
         let mut config: tokio_postgres::Config = self.url.parse()?;
         config.options(format!("-c role={role}"));
-        Self::pool_of(config, size)
+        Self::create_pool(config, size)
     }
 
-    fn pool_of(config: tokio_postgres::Config, size: usize) -> anyhow::Result<Pool> {
+    fn create_pool(config: tokio_postgres::Config, size: usize) -> anyhow::Result<Pool> {
         let manager = Manager::new(config, NoTls);
         Ok(Pool::builder(manager)
             .max_size(size)
@@ -181,8 +181,8 @@ impl Drop for TestDb {
         let (removed, is_over) = mpsc::channel::<()>();
         runtime.spawn(async move {
             // The server may be stopped already. Its databases are removed with it.
-            let remove = remove(admin, &admin_url, &url, &name);
-            let _ = tokio::time::timeout(DROP_BOUND, remove).await;
+            let remove = drop_database(admin, &admin_url, &url, &name);
+            let _ = tokio::time::timeout(DROP_TIMEOUT, remove).await;
             drop(removed);
         });
         // The receiver returns when the sender is dropped.
@@ -190,7 +190,7 @@ impl Drop for TestDb {
     }
 }
 
-async fn remove(
+async fn drop_database(
     admin: Option<Client>,
     admin_url: &str,
     url: &str,
@@ -212,7 +212,7 @@ async fn remove(
             client.batch_execute(&roll_back).await?;
         }
     }
-    let drop = format!("DROP DATABASE {} WITH (FORCE)", quoted(name));
+    let drop = format!("DROP DATABASE {} WITH (FORCE)", quote_identifier(name));
     Ok(admin.batch_execute(&drop).await?)
 }
 
@@ -250,14 +250,14 @@ async fn prepare_template(
     name: &str,
     prepare: impl AsyncFnOnce(String) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    let template = quoted(name);
+    let template = quote_identifier(name);
     // A preparation that failed may have left an incomplete template.
     admin
         .batch_execute(&format!("DROP DATABASE IF EXISTS {template} WITH (FORCE)"))
         .await?;
     admin
         .batch_execute(&format!(
-            "CREATE DATABASE {template} TEMPLATE template0 STRATEGY {STRATEGY}"
+            "CREATE DATABASE {template} TEMPLATE template0 STRATEGY {COPY_STRATEGY}"
         ))
         .await?;
     prepare(server.url(name))
@@ -280,13 +280,13 @@ async fn end_sessions(admin: &Client, database: &str) -> anyhow::Result<()> {
 }
 
 /// The name of the running test program, without its folder. Each program has separate templates.
-fn program() -> String {
+fn program_name() -> String {
     let program = std::env::current_exe().ok();
     let name = program.as_deref().and_then(|program| program.file_name());
     name.map_or_else(String::new, |name| name.to_string_lossy().into_owned())
 }
 
 /// Quotes a name that a test chose as an identifier.
-fn quoted(name: &str) -> String {
+fn quote_identifier(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }

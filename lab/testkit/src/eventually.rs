@@ -7,10 +7,10 @@ use anyhow::{Context as _, bail};
 use tokio::time::{Instant, sleep};
 
 /// Time between two observations: short compared with any limit, and long compared with a query.
-const PAUSES: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_millis(200);
+const PAUSE_RANGE: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_millis(200);
 /// The pause is the time waited so far divided by this. Observing takes CPU time from the observed
 /// processes, and a result may be seen late by this part of the wait.
-const PART: u32 = 10;
+const PAUSE_DIVISOR: u32 = 10;
 
 /// Repeats an observation until it holds, and fails if it did not hold within the limit.
 ///
@@ -53,8 +53,8 @@ pub async fn eventually(
 }
 
 async fn pause_after(begun: Instant) {
-    let pause = begun.elapsed() / PART;
-    sleep(pause.clamp(*PAUSES.start(), *PAUSES.end())).await;
+    let pause = begun.elapsed() / PAUSE_DIVISOR;
+    sleep(pause.clamp(*PAUSE_RANGE.start(), *PAUSE_RANGE.end())).await;
 }
 
 /// Repeats an observation of a number until it is the goal, and fails if the number did not change

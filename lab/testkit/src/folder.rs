@@ -52,7 +52,7 @@ impl Folder {
             }
             let watchdog = Some(watch(&path)?);
             let folder = Self { path, watchdog };
-            account.own(&folder.path)?;
+            account.make_owner_of(&folder.path)?;
             if account.can_write(&folder.path) {
                 return Ok(folder);
             }
@@ -72,16 +72,16 @@ impl Folder {
         &self.path
     }
 
-    pub(crate) fn data(&self) -> PathBuf {
+    pub(crate) fn data_folder(&self) -> PathBuf {
         self.path.join("data")
     }
 
-    pub(crate) fn log(&self) -> PathBuf {
+    pub(crate) fn log_file(&self) -> PathBuf {
         self.path.join("log")
     }
 
     pub(crate) fn pid_file(&self) -> PathBuf {
-        self.data().join("postmaster.pid")
+        self.data_folder().join("postmaster.pid")
     }
 
     /// Makes the watchdog stop the server and remove the folder now.

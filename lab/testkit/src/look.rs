@@ -14,18 +14,18 @@ pub async fn number(client: &Client, sql: &str) -> anyhow::Result<i64> {
     sql.hash(&mut hasher);
     let name = format!("look_{:016x}", hasher.finish());
     let planned = format!("SELECT FROM pg_catalog.pg_prepared_statements WHERE name = '{name}'");
-    if row_of(client, &planned).await?.is_none() {
+    if first_column(client, &planned).await?.is_none() {
         client
             .batch_execute(&format!("PREPARE {name} AS {sql}"))
             .await?;
     }
-    let row = row_of(client, &format!("EXECUTE {name}")).await?;
+    let row = first_column(client, &format!("EXECUTE {name}")).await?;
     let number = row.context("no row")?.context("no number")?;
     Ok(number.parse()?)
 }
 
 /// The first column of the first row.
-async fn row_of(client: &Client, sql: &str) -> anyhow::Result<Option<Option<String>>> {
+async fn first_column(client: &Client, sql: &str) -> anyhow::Result<Option<Option<String>>> {
     let messages = client.simple_query(sql).await?;
     let row = messages.iter().find_map(|message| match message {
         SimpleQueryMessage::Row(row) => Some(row),

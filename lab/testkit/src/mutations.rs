@@ -15,12 +15,12 @@
 
 use std::collections::BTreeSet;
 
-const KINDS: [&str; 3] = ["mutant", "bug", "gate"];
-const CONTINUED: &str = "--   | ";
+const MUTATION_KINDS: [&str; 3] = ["mutant", "bug", "gate"];
+const CONTINUATION_PREFIX: &str = "--   | ";
 
 /// Returns the names of all mutations of this kind.
 pub fn names<'a>(text: &'a str, kind: &str) -> BTreeSet<&'a str> {
-    let heads = text.lines().filter_map(Head::parse);
+    let heads = text.lines().filter_map(MutationHead::parse);
     let ours = heads.filter(|head| head.kind == kind);
     ours.map(|head| head.name).collect()
 }
@@ -36,13 +36,13 @@ pub fn apply(text: &str, names: &[&str]) -> Result<String, String> {
     let mut replaced = 0;
     let mut mutations: Vec<Mutation<'_>> = Vec::new();
     for line in text.lines() {
-        if let Some(head) = Head::parse(line) {
+        if let Some(head) = MutationHead::parse(line) {
             mutations.push(Mutation::new(head));
-        } else if let (Some(more), Some(last)) = (continued(line), mutations.last_mut()) {
+        } else if let (Some(more), Some(last)) = (continuation(line), mutations.last_mut()) {
             last.lines.push(more);
         } else {
             for mutation in mutations.drain(..) {
-                let Head { name, replaces, .. } = mutation.head;
+                let MutationHead { name, replaces, .. } = mutation.head;
                 if names.contains(&name) {
                     if replaces > 0 && replaced > 0 {
                         return Err(format!("{name:?} replaces a line that is replaced already"));
@@ -55,7 +55,7 @@ pub fn apply(text: &str, names: &[&str]) -> Result<String, String> {
             if replaced > 0 {
                 replaced -= 1;
             } else {
-                push(&mut made, "", line);
+                push_line(&mut made, "", line);
             }
         }
     }
@@ -66,7 +66,7 @@ pub fn apply(text: &str, names: &[&str]) -> Result<String, String> {
 }
 
 /// The first line of a mutation.
-struct Head<'a> {
+struct MutationHead<'a> {
     kind: &'a str,
     name: &'a str,
     /// The number of lines that it replaces.
@@ -75,16 +75,16 @@ struct Head<'a> {
     line: &'a str,
 }
 
-impl<'a> Head<'a> {
+impl<'a> MutationHead<'a> {
     fn parse(line: &'a str) -> Option<Self> {
         let (kind, rest) = line.trim_start().strip_prefix("-- ")?.split_once(": ")?;
-        if !KINDS.contains(&kind) {
+        if !MUTATION_KINDS.contains(&kind) {
             return None;
         }
         let (name, line) = rest.split_once(':')?;
         let (name, replaces) = match name.strip_suffix(" (insert)") {
             Some(name) => (name, 0),
-            None => lines(name).unwrap_or((name, 1)),
+            None => parse_name_and_lines(name).unwrap_or((name, 1)),
         };
         Some(Self {
             kind,
@@ -96,23 +96,23 @@ impl<'a> Head<'a> {
 }
 
 /// Parses `a name (3 lines)`.
-fn lines(text: &str) -> Option<(&str, usize)> {
+fn parse_name_and_lines(text: &str) -> Option<(&str, usize)> {
     let (name, number) = text.strip_suffix(" lines)")?.rsplit_once(" (")?;
     Some((name, number.parse().ok()?))
 }
 
 /// Returns the part of a replacement in a line after the first.
-fn continued(line: &str) -> Option<&str> {
-    line.trim_start().strip_prefix(CONTINUED)
+fn continuation(line: &str) -> Option<&str> {
+    line.trim_start().strip_prefix(CONTINUATION_PREFIX)
 }
 
 struct Mutation<'a> {
-    head: Head<'a>,
+    head: MutationHead<'a>,
     lines: Vec<&'a str>,
 }
 
 impl<'a> Mutation<'a> {
-    fn new(head: Head<'a>) -> Self {
+    fn new(head: MutationHead<'a>) -> Self {
         let lines = match head.line {
             "" => Vec::new(),
             line => vec![line],
@@ -124,12 +124,12 @@ impl<'a> Mutation<'a> {
     fn write(&self, before: &str, text: &mut String) {
         let indentation = before.len() - before.trim_start().len();
         for line in &self.lines {
-            push(text, &before[..indentation], line);
+            push_line(text, &before[..indentation], line);
         }
     }
 }
 
-fn push(text: &mut String, indentation: &str, line: &str) {
+fn push_line(text: &mut String, indentation: &str, line: &str) {
     text.push_str(indentation);
     text.push_str(line);
     text.push('\n');

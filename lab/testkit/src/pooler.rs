@@ -15,14 +15,14 @@ use crate::watchdog::Watchdog;
 
 /// Names the program; without it, the system's is used. Debian's is 1.18, which does not support
 /// named statements in transaction mode.
-const VARIABLE: &str = "POSTHASTE_PGBOUNCER";
+const PROGRAM_VARIABLE: &str = "POSTHASTE_PGBOUNCER";
 const USUAL_PLACES: [&str; 3] = [
     "/usr/sbin/pgbouncer",
     "/usr/bin/pgbouncer",
     "/usr/local/bin/pgbouncer",
 ];
 const START_BOUND: Duration = Duration::from_secs(60);
-const PAUSE: Duration = Duration::from_millis(5);
+const READY_POLL: Duration = Duration::from_millis(5);
 
 /// A pooler, which ends with its owner or with the test process.
 #[derive(Debug)]
@@ -36,15 +36,15 @@ pub(crate) struct Pooler {
 impl Pooler {
     /// Starts a pooler in front of the server at this port.
     pub(crate) fn start(account: Account, server: u16) -> anyhow::Result<Self> {
-        let program = program()?;
+        let program = find_program()?;
         let folder = Folder::create(account, Watchdog::over_folder)?;
         // Another process may take the port between the check and the start.
         let mut last = None;
         for _ in 0..5 {
             let port = ports::free()?;
             let settings = folder.path().join("pgbouncer.ini");
-            std::fs::write(&settings, settings_of(port, server))?;
-            account.own(&settings)?;
+            std::fs::write(&settings, settings_text(port, server))?;
+            account.make_owner_of(&settings)?;
             let mut command = account.command(&program);
             let process = Child::spawn(command.arg("--quiet").arg(&settings))?;
             match wait_until_ready(port, &process) {
@@ -68,7 +68,7 @@ impl Pooler {
 }
 
 /// Sessions are used in rotation, so a client that depends on session state fails at once.
-fn settings_of(port: u16, server: u16) -> String {
+fn settings_text(port: u16, server: u16) -> String {
     format!(
         "[databases]\n\
          * = host=127.0.0.1 port={server} user=postgres\n\
@@ -92,20 +92,20 @@ fn wait_until_ready(port: u16, process: &Child) -> anyhow::Result<()> {
         if Instant::now() > deadline || !crate::is_alive(process.pid()) {
             bail!("PgBouncer did not start");
         }
-        std::thread::sleep(PAUSE);
+        std::thread::sleep(READY_POLL);
     }
     Ok(())
 }
 
-fn program() -> anyhow::Result<PathBuf> {
-    if let Some(program) = std::env::var_os(VARIABLE) {
+fn find_program() -> anyhow::Result<PathBuf> {
+    if let Some(program) = std::env::var_os(PROGRAM_VARIABLE) {
         return Ok(program.into());
     }
     let found = USUAL_PLACES.iter().map(PathBuf::from).find(|p| p.exists());
     found.with_context(|| {
         format!(
             "no PgBouncer in {USUAL_PLACES:?}: run scripts/setup.sh test, or name the program in \
-             {VARIABLE}"
+             {PROGRAM_VARIABLE}"
         )
     })
 }

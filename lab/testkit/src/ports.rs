@@ -11,7 +11,7 @@ use crate::shared;
 /// Below the kernel's ephemeral range: a client that keeps connecting to a stopped server's port
 /// could otherwise be given that port as its local one, connect to itself, and keep the server from
 /// starting again.
-const RANGE: std::ops::Range<u16> = 12_000..32_000;
+const PORT_RANGE: std::ops::Range<u16> = 12_000..32_000;
 
 /// Returns a free loopback port that neither this process nor another of its run has returned
 /// before.
@@ -20,7 +20,7 @@ pub(crate) fn free() -> anyhow::Result<u16> {
     let mut handed_out = HANDED_OUT.lock().unwrap_or_else(PoisonError::into_inner);
     let handed_out = handed_out.get_or_insert_default();
     for _ in 0..1_000 {
-        let port = fastrand::u16(RANGE);
+        let port = fastrand::u16(PORT_RANGE);
         if !handed_out.contains(&port)
             && TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok()
             && shared::is_first(&format!("port-{port}"))
@@ -29,5 +29,5 @@ pub(crate) fn free() -> anyhow::Result<u16> {
             return Ok(port);
         }
     }
-    bail!("no free loopback port in {RANGE:?}")
+    bail!("no free loopback port in {PORT_RANGE:?}")
 }

@@ -76,7 +76,7 @@ async fn the_first_client_runs_the_greeting_once() -> anyhow::Result<()> {
         .await?
         .batch_execute("CREATE TABLE note (body text)")
         .await?;
-    let database = database.greeted("INSERT INTO note VALUES ('welcome')");
+    let database = database.with_first_statement("INSERT INTO note VALUES ('welcome')");
     let (one, two) = tokio::join!(notes(&database), notes(&database));
     assert_eq!((one?, two?), (1, 1));
     Ok(())

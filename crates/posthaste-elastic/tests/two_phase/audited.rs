@@ -300,15 +300,15 @@ async fn audits_fail_on_unreadable_documents() {
     opened(&coordinator, &["a", "b", "c"].map(|account| (account, 100))).await;
     left_behind(&coordinator, "done", "a", "b", Step::Finish).await;
     left_behind(&coordinator, "open", "a", "c", Step::Hold).await;
-    fake.away([("transactions", "open")]);
+    fake.make_unreadable([("transactions", "open")]);
     let audit = coordinator.audit().await;
     assert!(matches!(audit, Err(Failure::Unavailable(_))), "{audit:?}");
     // The document is unreadable, so that its existence is unknown.
-    fake.take_away("documents", "b");
-    fake.away([("documents", "b")]);
+    fake.remove_without_trace("documents", "b");
+    fake.make_unreadable([("documents", "b")]);
     let audit = coordinator.audit().await;
     assert!(matches!(audit, Err(Failure::Unavailable(_))), "{audit:?}");
-    fake.away([]);
+    fake.make_unreadable([]);
     let audit = coordinator.audit().await.unwrap();
     let [missing] = &audit.disagreements[..] else {
         panic!("{audit:?}");

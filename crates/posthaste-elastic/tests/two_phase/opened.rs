@@ -24,6 +24,6 @@ async fn opening_a_document_can_be_repeated_after_a_lost_answer() {
         );
         coordinator.open("a", 7).await.unwrap();
         assert_eq!(document(&coordinator, "a").await.balance, 7);
-        fake.take_away("documents", "a");
+        fake.remove_without_trace("documents", "a");
     }
 }

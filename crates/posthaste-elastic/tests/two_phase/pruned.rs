@@ -123,7 +123,7 @@ async fn transactions_with_holds_or_missing_documents_are_kept() {
     again.hold(id, &effect, again.fence(id)).unwrap();
     let again = Operation::index("documents", "b", &again).unwrap();
     coordinator.client().write(&again).await.unwrap();
-    fake.take_away("documents", "gone");
+    fake.remove_without_trace("documents", "gone");
     fake.pass(2 * HOUR);
     let pruned = coordinator.prune(HOUR).await.unwrap();
     assert_eq!((pruned.forgotten, pruned.kept), (1, 2), "{pruned:?}");

@@ -137,7 +137,7 @@ async fn a_page_of_unreadable_transactions_is_reported_and_blocks_nobody() {
     fake.pass(Duration::from_secs(5));
     let good = Transaction::transfer("good", "a", "b", 1).unwrap();
     coordinator.create_transaction(&good).await.unwrap();
-    fake.away([("documents", "far")]);
+    fake.make_unreadable([("documents", "far")]);
     fake.pass(2 * MINUTE);
     refreshed(&coordinator).await;
 
@@ -169,7 +169,7 @@ async fn a_page_of_unreadable_transactions_is_reported_and_blocks_nobody() {
         assert_eq!(one.blockers, [Blocker::Unreadable("far".into())]);
         assert_eq!(one.record.unwrap().attempts, Some(2));
     }
-    fake.away([]);
+    fake.make_unreadable([]);
     fake.pass(HOUR);
     let recovered = coordinator.recover(MINUTE).await.unwrap();
     assert_eq!((recovered.finished, recovered.open.len()), (LOST, 0));
@@ -193,7 +193,7 @@ async fn blockers_are_rules_refusals_or_unreadable_documents() {
     };
     let twice = Operation::index("transactions", "twice", &twice).unwrap();
     coordinator.client().write(&twice).await.unwrap();
-    fake.away([("documents", "far")]);
+    fake.make_unreadable([("documents", "far")]);
     fake.pass(Duration::from_secs(120));
     refreshed(&coordinator).await;
     let stuck = coordinator.list_stuck(Duration::from_secs(60)).await.unwrap();

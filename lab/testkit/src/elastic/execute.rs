@@ -7,15 +7,15 @@ use serde_json::{Value, json};
 use super::faults::{Fault, Faults};
 use super::index::{Doc, Index};
 use super::reply::Reply;
-use super::state::{State, only};
+use super::state::{State, project_field};
 use super::write::Write;
 
 /// The longest duration of a temporary fault, in requests.
-const LONGEST: u64 = 20;
+const MAX_FAULT_REQUESTS: u64 = 20;
 /// One request in this many makes previous writes visible to searches.
-const REFRESHES: u32 = 4;
+const REFRESH_ODDS: u32 = 4;
 
-pub(super) struct Inner {
+pub(super) struct FakeServer {
     pub(super) state: State,
     pub(super) faults: Faults,
     pub(super) next: VecDeque<Option<Fault>>,
@@ -54,7 +54,7 @@ impl Request {
         }
     }
 
-    fn asks(&self, parameter: &str) -> bool {
+    fn has_parameter(&self, parameter: &str) -> bool {
         self.query.split('&').any(|one| one == parameter)
     }
 
@@ -69,7 +69,7 @@ impl Request {
     }
 }
 
-impl Inner {
+impl FakeServer {
     pub(super) fn new(seed: u64) -> Self {
         Self {
             state: State::default(),
@@ -88,7 +88,7 @@ impl Inner {
     }
 
     /// Draws how many other requests may overtake this one.
-    pub(super) fn turns(&mut self) -> u32 {
+    pub(super) fn draw_overtaking_requests(&mut self) -> u32 {
         // Usually none, sometimes many.
         match self.rng.u32(..8) {
             0..4 => 0,
@@ -101,7 +101,7 @@ impl Inner {
     pub(super) fn handle(&mut self, request: Request) -> Option<Reply> {
         self.requests += 1;
         self.state.now += 1;
-        self.pass();
+        self.execute_due();
         if self.authorization.is_some() && self.authorization != request.authorization {
             let reason = "missing authentication credentials";
             return Some(Reply::error(401, "security_exception", reason));
@@ -117,7 +117,7 @@ impl Inner {
         match self.next.pop_front().unwrap_or(drawn) {
             Some(Fault::LostBefore) => None,
             Some(Fault::Late) => {
-                let due = self.requests + self.rng.u64(1..=LONGEST);
+                let due = self.requests + self.rng.u64(1..=MAX_FAULT_REQUESTS);
                 self.late.push((due, request));
                 None
             }
@@ -139,13 +139,13 @@ impl Inner {
     }
 
     /// Executes late requests that are due, and ends temporary faults that are over.
-    fn pass(&mut self) {
+    fn execute_due(&mut self) {
         let now = self.requests;
         let (due, late) = std::mem::take(&mut self.late)
             .into_iter()
             .partition(|(due, _)| *due <= now);
         self.late = late;
-        self.do_late(due);
+        self.execute_late(due);
         let over: Vec<String> = self
             .dirty
             .iter()
@@ -165,13 +165,13 @@ impl Inner {
             *until > now
         });
         for index in self.state.indexes.values_mut() {
-            if index.refreshes_itself() && self.rng.u32(..REFRESHES) == 0 {
+            if index.refreshes_itself() && self.rng.u32(..REFRESH_ODDS) == 0 {
                 index.refresh();
             }
         }
     }
 
-    fn do_late(&mut self, mut due: Vec<(u64, Request)>) {
+    fn execute_late(&mut self, mut due: Vec<(u64, Request)>) {
         self.rng.shuffle(&mut due);
         for (_, request) in due {
             self.execute(&request);
@@ -193,7 +193,7 @@ impl Inner {
         self.faults = Faults::default();
         self.next.clear();
         let late = std::mem::take(&mut self.late);
-        self.do_late(late);
+        self.execute_late(late);
         let dirty: Vec<String> = self.dirty.keys().cloned().collect();
         for index in dirty {
             self.reconcile(&index);
@@ -206,7 +206,7 @@ impl Inner {
     }
 
     pub(super) fn fail_over(&mut self) {
-        self.state.moments.forget();
+        self.state.moments.close_all();
         for index in self.state.indexes.values_mut() {
             index.promote(None);
         }
@@ -236,17 +236,17 @@ impl Inner {
     }
 
     fn bulk(&mut self, lines: &[u8]) -> Option<Reply> {
-        let writes = match Write::read(lines) {
+        let writes = match Write::parse_all(lines) {
             Ok(writes) => writes,
             Err(refused) => return Some(refused),
         };
         let mut items = Vec::with_capacity(writes.len());
         let mut is_lost = false;
         for write in &writes {
-            let name = self.state.name(&write.index).to_owned();
-            self.begin(&name);
+            let name = self.state.resolve_name(&write.index).to_owned();
+            self.draw_lasting_fault(&name);
             let reply = if self.rng.f64() < self.faults.partial {
-                self.refuse(&name, write)
+                self.refuse_write(&name, write)
             } else {
                 self.state.write(write)
             };
@@ -256,7 +256,7 @@ impl Inner {
         (!is_lost).then(|| Reply::ok(json!({"took": 1, "items": items})))
     }
 
-    fn refuse(&mut self, index: &str, write: &Write) -> Reply {
+    fn refuse_write(&mut self, index: &str, write: &Write) -> Reply {
         let mut refused = match self.rng.bool() {
             true => Reply::too_many(),
             false => Reply::unavailable(),
@@ -267,8 +267,8 @@ impl Inner {
     }
 
     /// May isolate the primary of an index or fill its disk from now on.
-    fn begin(&mut self, name: &str) {
-        let until = self.requests + self.rng.u64(1..=LONGEST);
+    fn draw_lasting_fault(&mut self, name: &str) {
+        let until = self.requests + self.rng.u64(1..=MAX_FAULT_REQUESTS);
         let (dirty, read_only) = (self.rng.f64(), self.rng.f64());
         let Some(index) = self.state.indexes.get_mut(name) else {
             return;
@@ -285,7 +285,7 @@ impl Inner {
 
     fn multi_get(&mut self, name: &str, request: &Request, body: &Value) -> Reply {
         let ids = body["ids"].as_array().cloned().unwrap_or_default();
-        let concrete = self.state.name(name).to_owned();
+        let concrete = self.state.resolve_name(name).to_owned();
         let docs = ids.iter().map(|id| {
             let id = id.as_str().unwrap_or_default();
             let (is_stale, which) = (self.rng.f64() < self.faults.stale, self.rng.usize(..));
@@ -303,14 +303,14 @@ impl Inner {
                     return got;
                 }
             };
-            let doc = match (request.asks("realtime=false"), is_stale) {
+            let doc = match (request.has_parameter("realtime=false"), is_stale) {
                 (true, _) => index.searchable.get(id),
-                (false, true) => index.stale(id, which),
-                (false, false) => index.live(id),
+                (false, true) => index.stale_document(id, which),
+                (false, false) => index.live_document(id),
             };
-            show(&mut got, doc, !request.asks("_source=false"));
+            put_document(&mut got, doc, !request.has_parameter("_source=false"));
             if let Some(field) = request.value("_source_includes") {
-                got["_source"] = only(got["_source"].take(), Some(field));
+                got["_source"] = project_field(got["_source"].take(), Some(field));
             }
             got
         });
@@ -328,7 +328,7 @@ impl Inner {
     }
 }
 
-fn show(got: &mut Value, doc: Option<&Doc>, with_source: bool) {
+fn put_document(got: &mut Value, doc: Option<&Doc>, with_source: bool) {
     got["found"] = json!(doc.is_some());
     let Some(doc) = doc else { return };
     got["_version"] = json!(doc.version);

@@ -15,9 +15,9 @@ use futures_util::stream;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-use super::execute::{Inner, Request};
+use super::execute::{FakeServer, Request};
 
-type Shared = Arc<Mutex<Inner>>;
+type Shared = Arc<Mutex<FakeServer>>;
 
 pub(super) async fn serve(inner: Shared) -> anyhow::Result<(SocketAddr, JoinHandle<()>)> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;

@@ -10,7 +10,7 @@ use super::mapping;
 use super::reply::Reply;
 
 /// The number of earlier states of a document that a stale copy can still return.
-const REMEMBERED: usize = 4;
+const MAX_OLD_STATES: usize = 4;
 
 /// The documents that searches see.
 pub(super) type Searchable = Arc<BTreeMap<String, Doc>>;
@@ -37,7 +37,7 @@ pub(super) struct Index {
 
 /// The condition of a write on the existing document.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Demand {
+pub(super) enum WriteCondition {
     None,
     Seen(u64, u64),
     Newer(i64),
@@ -84,17 +84,17 @@ impl Index {
             .any(|one| **one == json!(-1) || **one == json!("-1"))
     }
 
-    pub(super) fn live(&self, id: &str) -> Option<&Doc> {
+    pub(super) fn live_document(&self, id: &str) -> Option<&Doc> {
         self.docs.get(id).filter(|doc| doc.source.is_some())
     }
 
     /// The answer of a stale copy: one of the states before the last.
-    pub(super) fn stale(&self, id: &str, which: usize) -> Option<&Doc> {
+    pub(super) fn stale_document(&self, id: &str, which: usize) -> Option<&Doc> {
         let before = self.before.get(id);
         let state = before.and_then(|states| states.get(which % states.len().max(1)));
         match state {
             Some(state) => state.as_ref().filter(|doc| doc.source.is_some()),
-            None => self.live(id),
+            None => self.live_document(id),
         }
     }
 
@@ -104,61 +104,61 @@ impl Index {
         id: &str,
         source: Value,
         is_new: bool,
-        demand: Demand,
+        demand: WriteCondition,
     ) -> Result<Reply, Reply> {
-        self.open()?;
-        mapping::admit(&mut self.definition["mappings"], id, &source)?;
-        if is_new && let Some(doc) = self.live(id) {
+        self.check_writable()?;
+        mapping::admit_document(&mut self.definition["mappings"], id, &source)?;
+        if is_new && let Some(doc) = self.live_document(id) {
             let now = doc.version;
-            return Err(conflict(
+            return Err(conflict_reply(
                 id,
                 &format!("document already exists (current version [{now}])"),
             ));
         }
-        let version = self.demanded(id, demand)?;
-        let result = match self.live(id) {
+        let version = self.next_version(id, demand)?;
+        let result = match self.live_document(id) {
             Some(_) => (200, "updated"),
             None => (201, "created"),
         };
-        Ok(self.wrote(id, version, Some(source), result))
+        Ok(self.record_write(id, version, Some(source), result))
     }
 
     /// Deletes a document, or creates a tombstone if there is no document.
-    pub(super) fn delete(&mut self, id: &str, demand: Demand) -> Result<Reply, Reply> {
-        self.open()?;
-        let version = self.demanded(id, demand)?;
-        let result = match self.live(id) {
+    pub(super) fn delete(&mut self, id: &str, demand: WriteCondition) -> Result<Reply, Reply> {
+        self.check_writable()?;
+        let version = self.next_version(id, demand)?;
+        let result = match self.live_document(id) {
             Some(_) => (200, "deleted"),
             None => (404, "not_found"),
         };
-        Ok(self.wrote(id, version, None, result))
+        Ok(self.record_write(id, version, None, result))
     }
 
     /// Runs a script on an existing document.
     pub(super) fn update(
         &mut self,
         id: &str,
-        demand: Demand,
+        demand: WriteCondition,
         run: impl FnOnce(&mut Value) -> Result<(), Reply>,
     ) -> Result<Reply, Reply> {
-        self.open()?;
-        let doc = self.live(id).cloned().ok_or_else(|| {
+        self.check_writable()?;
+        let doc = self.live_document(id).cloned().ok_or_else(|| {
             let reason = format!("[{id}]: document missing");
             Reply::error(404, "document_missing_exception", &reason)
         })?;
-        let version = self.demanded(id, demand)?;
+        let version = self.next_version(id, demand)?;
         let source = doc.source.as_deref().cloned().unwrap_or_default();
         let mut context = json!({"_source": source, "op": "index"});
         run(&mut context)?;
         match context["op"].as_str() {
             Some("index" | "create") => {
                 let source = context["_source"].take();
-                mapping::admit(&mut self.definition["mappings"], id, &source)?;
-                Ok(self.wrote(id, version, Some(source), (200, "updated")))
+                mapping::admit_document(&mut self.definition["mappings"], id, &source)?;
+                Ok(self.record_write(id, version, Some(source), (200, "updated")))
             }
-            Some("delete") => Ok(self.wrote(id, version, None, (200, "deleted"))),
+            Some("delete") => Ok(self.record_write(id, version, None, (200, "deleted"))),
             // The server logs an unknown operation and does nothing.
-            _ => Ok(written(id, &doc, (200, "noop"))),
+            _ => Ok(write_reply(id, &doc, (200, "noop"))),
         }
     }
 
@@ -174,7 +174,7 @@ impl Index {
 
     /// Whether the index itself may be changed. When the disk is full, the index may be deleted,
     /// but none of its documents.
-    pub(super) fn open_to_change(&self) -> Result<(), Reply> {
+    pub(super) fn check_changeable(&self) -> Result<(), Reply> {
         if self.read_only || self.is_blocked("read_only_allow_delete") {
             let reason = "index blocked by: [TOO_MANY_REQUESTS/12/disk usage exceeded flood-stage \
                           watermark, index has read-only-allow-delete block];";
@@ -184,8 +184,8 @@ impl Index {
     }
 
     /// Whether the index accepts writes.
-    fn open(&self) -> Result<(), Reply> {
-        self.open_to_change()?;
+    fn check_writable(&self) -> Result<(), Reply> {
+        self.check_changeable()?;
         if self.is_blocked("write") {
             let reason = "index blocked by: [FORBIDDEN/8/index write (api)];";
             return Err(Reply::error(403, "cluster_block_exception", reason));
@@ -199,26 +199,26 @@ impl Index {
     }
 
     /// The version that a write gives the document, if the condition holds.
-    fn demanded(&self, id: &str, demand: Demand) -> Result<i64, Reply> {
+    fn next_version(&self, id: &str, demand: WriteCondition) -> Result<i64, Reply> {
         let there = self.docs.get(id);
         let now = there.map(|doc| doc.version);
         let next = now.map_or(1, |now| now + 1);
         match demand {
-            Demand::None => Ok(next),
-            Demand::Seen(seq_no, term) => match self.live(id) {
+            WriteCondition::None => Ok(next),
+            WriteCondition::Seen(seq_no, term) => match self.live_document(id) {
                 Some(doc) if (doc.seq_no, doc.term) == (seq_no, term) => Ok(next),
-                _ => Err(conflict(id, "it is not as it was seen")),
+                _ => Err(conflict_reply(id, "it is not as it was seen")),
             },
-            Demand::Newer(version) if now.is_none_or(|now| now < version) => Ok(version),
-            Demand::NotOlder(version) if now.is_none_or(|now| now <= version) => Ok(version),
-            Demand::Newer(version) | Demand::NotOlder(version) => {
+            WriteCondition::Newer(version) if now.is_none_or(|now| now < version) => Ok(version),
+            WriteCondition::NotOlder(version) if now.is_none_or(|now| now <= version) => Ok(version),
+            WriteCondition::Newer(version) | WriteCondition::NotOlder(version) => {
                 let reason = format!("current version is not lower than [{version}]");
-                Err(conflict(id, &reason))
+                Err(conflict_reply(id, &reason))
             }
         }
     }
 
-    fn wrote(
+    fn record_write(
         &mut self,
         id: &str,
         version: i64,
@@ -233,7 +233,7 @@ impl Index {
         };
         self.seq_no += 1;
         let states = self.before.entry(id.to_owned()).or_default();
-        if states.len() == REMEMBERED {
+        if states.len() == MAX_OLD_STATES {
             states.pop_front();
         }
         states.push_back(self.docs.insert(id.to_owned(), doc.clone()));
@@ -244,7 +244,7 @@ impl Index {
     }
 }
 
-fn written(id: &str, doc: &Doc, (status, result): (u16, &str)) -> Reply {
+fn write_reply(id: &str, doc: &Doc, (status, result): (u16, &str)) -> Reply {
     let mut body = Map::new();
     body.insert("_id".into(), id.into());
     body.insert("_version".into(), doc.version.into());
@@ -258,7 +258,7 @@ fn written(id: &str, doc: &Doc, (status, result): (u16, &str)) -> Reply {
     }
 }
 
-fn conflict(id: &str, why: &str) -> Reply {
+fn conflict_reply(id: &str, why: &str) -> Reply {
     let reason = format!("[{id}]: version conflict, {why}");
     Reply::error(409, "version_conflict_engine_exception", &reason)
 }

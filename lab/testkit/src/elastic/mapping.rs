@@ -5,19 +5,19 @@ use serde_json::{Map, Value, json};
 use super::reply::Reply;
 
 /// Accepts a document, and adds its new fields to a dynamic mapping.
-pub(super) fn admit(mappings: &mut Value, id: &str, source: &Value) -> Result<(), Reply> {
+pub(super) fn admit_document(mappings: &mut Value, id: &str, source: &Value) -> Result<(), Reply> {
     let Some(fields) = source.as_object() else {
-        return Err(refused(id, "the document is no object"));
+        return Err(refusal_reply(id, "the document is no object"));
     };
     // Everything is checked before anything is added: a refused document changes nothing.
     let mut grown = mappings.clone();
-    let mode = mode(&grown, "true");
-    walk(&mut grown, &mode, id, "_doc", fields)?;
+    let mode = dynamic_mode(&grown, "true");
+    check_fields(&mut grown, &mode, id, "_doc", fields)?;
     *mappings = grown;
     Ok(())
 }
 
-fn mode(mappings: &Value, inherited: &str) -> String {
+fn dynamic_mode(mappings: &Value, inherited: &str) -> String {
     match &mappings["dynamic"] {
         Value::String(mode) => mode.clone(),
         Value::Bool(mode) => mode.to_string(),
@@ -25,7 +25,7 @@ fn mode(mappings: &Value, inherited: &str) -> String {
     }
 }
 
-fn walk(
+fn check_fields(
     mappings: &mut Value,
     mode: &str,
     id: &str,
@@ -48,24 +48,24 @@ fn walk(
                     ));
                 }
                 "false" => continue,
-                _ => *known = kind_of(value),
+                _ => *known = guess_type(value),
             }
         }
-        each(value, &mut |value| check(known, mode, id, name, value))?;
+        for_each_value(value, &mut |value| check_value(known, mode, id, name, value))?;
     }
     Ok(())
 }
 
 /// Checks each value of an array, which are values of one field.
-fn each(value: &Value, check: &mut dyn FnMut(&Value) -> Result<(), Reply>) -> Result<(), Reply> {
+fn for_each_value(value: &Value, check: &mut dyn FnMut(&Value) -> Result<(), Reply>) -> Result<(), Reply> {
     match value {
-        Value::Array(values) => values.iter().try_for_each(|value| each(value, check)),
+        Value::Array(values) => values.iter().try_for_each(|value| for_each_value(value, check)),
         Value::Null => Ok(()),
         value => check(value),
     }
 }
 
-fn check(
+fn check_value(
     known: &mut Value,
     inherited: &str,
     id: &str,
@@ -79,10 +79,10 @@ fn check(
     let is_object = known["properties"].is_object() || known["type"] == json!("object");
     if let Value::Object(fields) = value {
         if !is_object && !known["type"].is_null() {
-            return Err(refused(id, &format!("failed to parse field [{name}]")));
+            return Err(refusal_reply(id, &format!("failed to parse field [{name}]")));
         }
-        let mode = mode(known, inherited);
-        return walk(known, &mode, id, name, fields);
+        let mode = dynamic_mode(known, inherited);
+        return check_fields(known, &mode, id, name, fields);
     }
     let fits = match known["type"].as_str() {
         Some("long" | "integer" | "short" | "double" | "float") => {
@@ -100,12 +100,12 @@ fn check(
     if fits {
         Ok(())
     } else {
-        Err(refused(id, &format!("failed to parse field [{name}]")))
+        Err(refusal_reply(id, &format!("failed to parse field [{name}]")))
     }
 }
 
 /// The type of a field that the mapping does not contain.
-fn kind_of(value: &Value) -> Value {
+fn guess_type(value: &Value) -> Value {
     match value {
         Value::Bool(_) => json!({"type": "boolean"}),
         Value::Number(number) if number.is_f64() => json!({"type": "float"}),
@@ -117,7 +117,7 @@ fn kind_of(value: &Value) -> Value {
     }
 }
 
-fn refused(id: &str, why: &str) -> Reply {
+fn refusal_reply(id: &str, why: &str) -> Reply {
     let reason = format!("{why} in document with id '{id}'");
     Reply::error(400, "mapper_parsing_exception", &reason)
 }

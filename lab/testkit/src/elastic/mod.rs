@@ -35,13 +35,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde_json::Value;
 use tokio::task::JoinHandle;
 
-use execute::{Inner, Request};
+use execute::{FakeServer, Request};
 pub use faults::{Fault, Faults};
 
 /// The fake, which ends when it is dropped. If it was started, it must live on the runtime that
 /// started it.
 pub struct FakeElastic {
-    inner: Arc<Mutex<Inner>>,
+    inner: Arc<Mutex<FakeServer>>,
     serving: Option<(SocketAddr, JoinHandle<()>)>,
 }
 
@@ -59,7 +59,7 @@ impl FakeElastic {
     /// random decisions are drawn from this seed.
     pub fn new(seed: u64) -> Self {
         Self {
-            inner: Arc::new(Mutex::new(Inner::new(seed))),
+            inner: Arc::new(Mutex::new(FakeServer::new(seed))),
             serving: None,
         }
     }
@@ -103,7 +103,7 @@ impl FakeElastic {
     }
 
     async fn wait(&self) {
-        let turns = self.inner().turns();
+        let turns = self.inner().draw_overtaking_requests();
         for _ in 0..turns {
             tokio::task::yield_now().await;
         }
@@ -200,9 +200,9 @@ impl FakeElastic {
     }
 
     /// Removes a document without a trace: no tombstone, no new version.
-    pub fn take_away(&self, index: &str, id: &str) {
+    pub fn remove_without_trace(&self, index: &str, id: &str) {
         let mut inner = self.inner();
-        let name = inner.state.name(index).to_owned();
+        let name = inner.state.resolve_name(index).to_owned();
         if let Some(index) = inner.state.indexes.get_mut(&name) {
             index.docs.remove(id);
             index.refresh();
@@ -211,7 +211,7 @@ impl FakeElastic {
 
     /// Makes these documents, by index and ID, unreadable by their IDs from now on: their shard is
     /// unavailable. Documents that were unreadable before become readable.
-    pub fn away<'a>(&self, documents: impl IntoIterator<Item = (&'a str, &'a str)>) {
+    pub fn make_unreadable<'a>(&self, documents: impl IntoIterator<Item = (&'a str, &'a str)>) {
         let owned = |(index, id): (&str, &str)| (index.to_owned(), id.to_owned());
         self.inner().away = documents.into_iter().map(owned).collect();
     }
@@ -221,7 +221,7 @@ impl FakeElastic {
         self.inner().requests
     }
 
-    fn inner(&self) -> MutexGuard<'_, Inner> {
+    fn inner(&self) -> MutexGuard<'_, FakeServer> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

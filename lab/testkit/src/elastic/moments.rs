@@ -26,7 +26,7 @@ impl Moments {
     }
 
     /// Closes all points in time.
-    pub(super) fn forget(&mut self) {
+    pub(super) fn close_all(&mut self) {
         self.held.clear();
     }
 }

@@ -9,7 +9,7 @@ use super::index::Doc;
 use super::reply::Reply;
 
 /// Whether a document matches a query.
-pub(super) fn finds(
+pub(super) fn matches_query(
     query: &Value,
     id: &str,
     doc: &Doc,
@@ -22,36 +22,36 @@ pub(super) fn finds(
     let source = doc.source.as_deref().unwrap_or(&Value::Null);
     Ok(match kind.as_str() {
         "match_all" => true,
-        "ids" => list(&body["values"]).any(|value| value == id),
-        "exists" => !field(source, body["field"].as_str().unwrap_or_default()).is_null(),
-        "term" => one(body).is_some_and(|(name, value)| {
+        "ids" => values_of(&body["values"]).any(|value| value == id),
+        "exists" => !get_field(source, body["field"].as_str().unwrap_or_default()).is_null(),
+        "term" => single_entry(body).is_some_and(|(name, value)| {
             let wanted = value.get("value").unwrap_or(value);
-            held(source, name).any(|held| held == wanted)
+            field_values(source, name).any(|held| held == wanted)
         }),
-        "terms" => one(body).is_some_and(|(name, wanted)| {
-            list(wanted).any(|value| held(source, name).any(|held| held == value))
+        "terms" => single_entry(body).is_some_and(|(name, wanted)| {
+            values_of(wanted).any(|value| field_values(source, name).any(|held| held == value))
         }),
-        "range" => one(body).is_some_and(|(name, bounds)| {
-            let is_time = type_of(mappings, name) == Some("date");
-            let mut held = held(source, name);
+        "range" => single_entry(body).is_some_and(|(name, bounds)| {
+            let is_time = field_type(mappings, name) == Some("date");
+            let mut held = field_values(source, name);
             match is_time {
                 true => held
-                    .any(|held| millis(held, now).is_some_and(|at| within(&at, bounds, Some(now)))),
-                false => held.any(|held| within(held, bounds, None)),
+                    .any(|held| millis(held, now).is_some_and(|at| is_within(&at, bounds, Some(now)))),
+                false => held.any(|held| is_within(held, bounds, None)),
             }
         }),
         "bool" => {
             let all = |part: &str, wanted: bool| -> Result<bool, Reply> {
-                for query in list(&body[part]) {
-                    if finds(query, id, doc, mappings, now)? != wanted {
+                for query in values_of(&body[part]) {
+                    if matches_query(query, id, doc, mappings, now)? != wanted {
                         return Ok(false);
                     }
                 }
                 Ok(true)
             };
             let mut any = body["should"].is_null();
-            for query in list(&body["should"]) {
-                any |= finds(query, id, doc, mappings, now)?;
+            for query in values_of(&body["should"]) {
+                any |= matches_query(query, id, doc, mappings, now)?;
             }
             // If `must` or `filter` is present, `should` only raises the score.
             any |= !body["must"].is_null() || !body["filter"].is_null();
@@ -79,32 +79,32 @@ pub(super) fn refuse_unsortable(sort: &Value, is_elasticsearch: bool) -> Result<
             "No mapping found for [_shard_doc] in order to sort on",
         ),
     };
-    match list(sort).any(|by| name_of(by) == name) {
+    match values_of(sort).any(|by| sort_field(by) == name) {
         true => Err(Reply::error(400, kind, reason)),
         false => Ok(()),
     }
 }
 
 /// The sort values of a hit.
-pub(super) fn keys(sort: &Value, id: &str, doc: &Doc, mappings: &Value) -> Vec<Value> {
+pub(super) fn sort_keys(sort: &Value, id: &str, doc: &Doc, mappings: &Value) -> Vec<Value> {
     let source = doc.source.as_deref().unwrap_or(&Value::Null);
-    list(sort)
-        .map(|by| match name_of(by) {
+    values_of(sort)
+        .map(|by| match sort_field(by) {
             "_id" => json!(id),
             "_doc" | "_seq_no" | "_shard_doc" => json!(doc.seq_no),
             "_version" => json!(doc.version),
             name => {
-                let kind = type_of(mappings, name).or(by[name]["unmapped_type"].as_str());
+                let kind = field_type(mappings, name).or(by[name]["unmapped_type"].as_str());
                 // Of several values, the one that sorts first counts, in either direction.
-                let values = held(source, name).filter(|value| !value.is_null());
-                let value = match falls(by) {
+                let values = field_values(source, name).filter(|value| !value.is_null());
+                let value = match is_descending(by) {
                     true => values.max_by(|one, other| compare(one, other)),
                     false => values.min_by(|one, other| compare(one, other)),
                 };
                 match (value, kind) {
                     (Some(value), Some("date")) => millis(value, 0).unwrap_or_default(),
                     (Some(value), _) => value.clone(),
-                    (None, kind) => last(kind, falls(by)),
+                    (None, kind) => missing_value_key(kind, is_descending(by)),
                 }
             }
         })
@@ -112,7 +112,7 @@ pub(super) fn keys(sort: &Value, id: &str, doc: &Doc, mappings: &Value) -> Vec<V
 }
 
 /// Documents without a value sort last in either direction; for numbers, by an extreme number.
-fn last(kind: Option<&str>, falls: bool) -> Value {
+fn missing_value_key(kind: Option<&str>, falls: bool) -> Value {
     match kind {
         Some("long" | "date") if falls => json!(i64::MIN),
         Some("long" | "date") => json!(i64::MAX),
@@ -121,13 +121,13 @@ fn last(kind: Option<&str>, falls: bool) -> Value {
 }
 
 /// Compares two hits.
-pub(super) fn order(sort: &Value, one: &[Value], other: &[Value]) -> Ordering {
-    for (at, by) in list(sort).enumerate() {
+pub(super) fn compare_hits(sort: &Value, one: &[Value], other: &[Value]) -> Ordering {
+    for (at, by) in values_of(sort).enumerate() {
         let (Some(one), Some(other)) = (one.get(at), other.get(at)) else {
             break;
         };
         let order = match (one.is_null(), other.is_null()) {
-            (false, false) if falls(by) => compare(other, one),
+            (false, false) if is_descending(by) => compare(other, one),
             (false, false) => compare(one, other),
             (one, other) => one.cmp(&other),
         };
@@ -138,14 +138,14 @@ pub(super) fn order(sort: &Value, one: &[Value], other: &[Value]) -> Ordering {
     Ordering::Equal
 }
 
-fn falls(by: &Value) -> bool {
+fn is_descending(by: &Value) -> bool {
     let orders = by.as_object().into_iter().flatten();
     orders
         .map(|(_, how)| how)
         .any(|how| *how == json!("desc") || how["order"] == json!("desc"))
 }
 
-fn name_of(by: &Value) -> &str {
+fn sort_field(by: &Value) -> &str {
     match by {
         Value::String(name) => name,
         Value::Object(by) => by.keys().next().map_or("", String::as_str),
@@ -153,12 +153,12 @@ fn name_of(by: &Value) -> &str {
     }
 }
 
-fn one(body: &Value) -> Option<(&String, &Value)> {
+fn single_entry(body: &Value) -> Option<(&String, &Value)> {
     body.as_object()?.iter().find(|(name, _)| *name != "boost")
 }
 
 /// The values of an array, or the single value.
-fn list(value: &Value) -> impl Iterator<Item = &Value> {
+fn values_of(value: &Value) -> impl Iterator<Item = &Value> {
     let several = match value {
         Value::Array(values) => values.as_slice(),
         Value::Null => &[],
@@ -169,7 +169,7 @@ fn list(value: &Value) -> impl Iterator<Item = &Value> {
 
 /// The values of a field, of a path, or of its `keyword` subfield. A path continues in each object
 /// of an array.
-fn held<'a>(source: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> {
+fn field_values<'a>(source: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> {
     let path = name.strip_suffix(".keyword").unwrap_or(name).split('.');
     path.fold(vec![source], |values, part| {
         let objects = values.into_iter().flat_map(list);
@@ -179,16 +179,16 @@ fn held<'a>(source: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> {
     .flat_map(list)
 }
 
-fn field<'a>(source: &'a Value, name: &str) -> &'a Value {
+fn get_field<'a>(source: &'a Value, name: &str) -> &'a Value {
     name.split('.').fold(source, |value, part| &value[part])
 }
 
-fn type_of<'a>(mappings: &'a Value, name: &str) -> Option<&'a str> {
+fn field_type<'a>(mappings: &'a Value, name: &str) -> Option<&'a str> {
     mappings["properties"][name]["type"].as_str()
 }
 
 /// Whether a value lies within these bounds, which are times if the current time is given.
-fn within(held: &Value, bounds: &Value, now: Option<i64>) -> bool {
+fn is_within(held: &Value, bounds: &Value, now: Option<i64>) -> bool {
     let holds = |name: &str, fits: fn(Ordering) -> bool| match (&bounds[name], now) {
         (Value::Null, _) => true,
         (bound, Some(now)) => millis(bound, now).is_some_and(|bound| fits(compare(held, &bound))),
@@ -229,11 +229,11 @@ fn compare(one: &Value, other: &Value) -> Ordering {
     }
     match (one.as_f64(), other.as_f64()) {
         (Some(one), Some(other)) => one.total_cmp(&other),
-        _ => text(one).cmp(&text(other)),
+        _ => value_text(one).cmp(&value_text(other)),
     }
 }
 
-fn text(value: &Value) -> String {
+fn value_text(value: &Value) -> String {
     value
         .as_str()
         .map_or_else(|| value.to_string(), str::to_owned)

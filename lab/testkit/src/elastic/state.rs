@@ -16,7 +16,7 @@ use super::write::Write;
 pub(super) type Script = Arc<dyn Fn(&mut Value, &Value) -> Result<(), String> + Send + Sync>;
 
 /// The first time of its clock, which advances by a millisecond for each request.
-const BEGIN: i64 = 1_767_225_600_000;
+const FIRST_TIME: i64 = 1_767_225_600_000;
 
 #[derive(Clone)]
 pub(super) struct State {
@@ -42,20 +42,20 @@ impl Default for State {
             pipelines: BTreeMap::new(),
             moments: Moments::default(),
             is_elasticsearch: false,
-            now: BEGIN,
+            now: FIRST_TIME,
         }
     }
 }
 
 impl State {
     /// Resolves the name of an index or an alias to the name of the index.
-    pub(super) fn name<'a>(&'a self, name: &'a str) -> &'a str {
+    pub(super) fn resolve_name<'a>(&'a self, name: &'a str) -> &'a str {
         let aliased = self.aliases.get(name).and_then(BTreeSet::first);
         aliased.map_or(name, String::as_str)
     }
 
     pub(super) fn index(&self, name: &str) -> Result<&Index, Reply> {
-        let index = self.indexes.get(self.name(name));
+        let index = self.indexes.get(self.resolve_name(name));
         index.ok_or_else(|| Reply::no_index(name))
     }
 
@@ -88,7 +88,7 @@ impl State {
                 self.pipelines.insert((*id).to_owned(), body.clone());
                 Ok(Reply::acknowledged())
             }
-            ("POST", ["_aliases"]) => self.alias(body),
+            ("POST", ["_aliases"]) => self.change_aliases(body),
             ("GET", ["_alias", alias]) => {
                 let held = self.aliases.get(*alias).filter(|held| !held.is_empty());
                 let held = held.ok_or_else(|| {
@@ -104,7 +104,7 @@ impl State {
             }
             ("POST", [index, "_refresh"]) => {
                 self.index(index)?;
-                let name = self.name(index).to_owned();
+                let name = self.resolve_name(index).to_owned();
                 if let Some(index) = self.indexes.get_mut(&name) {
                     index.refresh();
                 }
@@ -114,9 +114,9 @@ impl State {
             }
             ("PUT", [index, "_settings"]) => {
                 self.index(index)?;
-                let name = self.name(index).to_owned();
+                let name = self.resolve_name(index).to_owned();
                 if let Some(index) = self.indexes.get_mut(&name) {
-                    merge(&mut index.definition["settings"], body);
+                    merge_settings(&mut index.definition["settings"], body);
                 }
                 Ok(Reply::acknowledged())
             }
@@ -131,9 +131,9 @@ impl State {
                         return Err(Reply::error(400, "illegal_argument_exception", &reason));
                     }
                 }
-                let name = self.name(index).to_owned();
+                let name = self.resolve_name(index).to_owned();
                 if let Some(index) = self.indexes.get_mut(&name) {
-                    merge(&mut index.definition["mappings"], body);
+                    merge_settings(&mut index.definition["mappings"], body);
                 }
                 Ok(Reply::acknowledged())
             }
@@ -141,7 +141,7 @@ impl State {
             ("DELETE", [index]) => self.delete(index),
             ("GET", [index]) => {
                 let definition = self.index(index)?.definition.clone();
-                Ok(Reply::ok(json!({self.name(index): definition})))
+                Ok(Reply::ok(json!({self.resolve_name(index): definition})))
             }
             _ => {
                 let reason = format!("no handler found for {method} /{}", path.join("/"));
@@ -151,7 +151,7 @@ impl State {
     }
 
     fn create(&mut self, name: &str, definition: &Value) -> Result<Reply, Reply> {
-        if self.indexes.contains_key(self.name(name)) {
+        if self.indexes.contains_key(self.resolve_name(name)) {
             let reason = format!("index [{name}] already exists");
             let named = "resource_already_exists_exception";
             return Err(Reply::error(400, named, &reason));
@@ -165,7 +165,7 @@ impl State {
     }
 
     fn delete(&mut self, name: &str) -> Result<Reply, Reply> {
-        if self.name(name) != name {
+        if self.resolve_name(name) != name {
             let reason = format!(
                 "The provided expression [{name}] matches an alias, specify the corresponding \
                  concrete indices instead."
@@ -181,7 +181,7 @@ impl State {
         Ok(Reply::acknowledged())
     }
 
-    fn alias(&mut self, body: &Value) -> Result<Reply, Reply> {
+    fn change_aliases(&mut self, body: &Value) -> Result<Reply, Reply> {
         let actions = body["actions"].as_array().into_iter().flatten();
         let actions = actions.filter_map(Value::as_object).flatten();
         let text = |what: &Value, name: &str| what[name].as_str().unwrap_or_default().to_owned();
@@ -217,7 +217,7 @@ impl State {
 
     /// Executes one write of a bulk request.
     pub(super) fn write(&mut self, write: &Write) -> Reply {
-        let name = self.name(&write.index).to_owned();
+        let name = self.resolve_name(&write.index).to_owned();
         let mut reply = self
             .try_write(&name, write)
             .unwrap_or_else(|refused| refused);
@@ -234,7 +234,7 @@ impl State {
         if write.by_alias && name == write.index {
             return Err(Reply::no_index(name));
         }
-        let source = self.through(write.pipeline.as_deref(), body)?;
+        let source = self.run_pipeline(write.pipeline.as_deref(), body)?;
         let run = self.script(body);
         if !self.indexes.contains_key(name) {
             // The first write to an index creates it; an update needs an existing document.
@@ -251,7 +251,7 @@ impl State {
         }
     }
 
-    fn through(&self, pipeline: Option<&str>, source: &Value) -> Result<Value, Reply> {
+    fn run_pipeline(&self, pipeline: Option<&str>, source: &Value) -> Result<Value, Reply> {
         let mut source = source.clone();
         let Some(name) = pipeline else {
             return Ok(source);
@@ -264,7 +264,7 @@ impl State {
             let set = &processor["set"];
             let field = set["field"].as_str().unwrap_or_default();
             let value = match set["value"].as_str() {
-                Some("{{_ingest.timestamp}}") => json!(time(self.now)),
+                Some("{{_ingest.timestamp}}") => json!(format_time(self.now)),
                 _ => set["value"].clone(),
             };
             source[field.strip_prefix("_source.").unwrap_or(field)] = value;
@@ -302,7 +302,7 @@ impl State {
         let (name, searchable) = match index {
             Some(index) => {
                 let searchable = self.index(index)?.searchable.clone();
-                (self.name(index).to_owned(), searchable)
+                (self.resolve_name(index).to_owned(), searchable)
             }
             None => {
                 let id = body["pit"]["id"].as_str().unwrap_or_default();
@@ -317,14 +317,14 @@ impl State {
         let mappings = mappings.map_or(&Value::Null, |index| &index.definition["mappings"]);
         let mut found = Vec::new();
         for (id, doc) in searchable.iter() {
-            if query::finds(&body["query"], id, doc, mappings, self.now)? {
-                found.push((query::keys(&body["sort"], id, doc, mappings), id, doc));
+            if query::matches_query(&body["query"], id, doc, mappings, self.now)? {
+                found.push((query::sort_keys(&body["sort"], id, doc, mappings), id, doc));
             }
         }
-        found.sort_by(|one, other| query::order(&body["sort"], &one.0, &other.0));
+        found.sort_by(|one, other| query::compare_hits(&body["sort"], &one.0, &other.0));
         let total = found.len();
         if let Some(after) = body["search_after"].as_array() {
-            found.retain(|one| query::order(&body["sort"], &one.0, after).is_gt());
+            found.retain(|one| query::compare_hits(&body["sort"], &one.0, after).is_gt());
         }
         let size = body["size"].as_u64().unwrap_or(10);
         found.truncate(usize::try_from(size).unwrap_or(usize::MAX));
@@ -339,7 +339,7 @@ impl State {
             }
             if body["_source"] != json!(false) {
                 let source = doc.source.as_deref().cloned().unwrap_or_default();
-                hit["_source"] = only(source, body["_source"].as_str());
+                hit["_source"] = project_field(source, body["_source"].as_str());
             }
             if !keys.is_empty() {
                 hit["sort"] = json!(keys);
@@ -357,7 +357,7 @@ impl State {
 }
 
 /// Returns a document, or one of its fields.
-pub(super) fn only(source: Value, field: Option<&str>) -> Value {
+pub(super) fn project_field(source: Value, field: Option<&str>) -> Value {
     match (field, source) {
         (Some(field), Value::Object(mut fields)) => {
             fields.retain(|name, _| name == field);
@@ -368,18 +368,18 @@ pub(super) fn only(source: Value, field: Option<&str>) -> Value {
 }
 
 /// Merges settings by their names, with dots or as objects. A null removes a setting.
-fn merge(into: &mut Value, from: &Value) {
+fn merge_settings(into: &mut Value, from: &Value) {
     let Some(from) = from.as_object() else { return };
     for (name, value) in from {
         match value {
             Value::Null => drop(into.as_object_mut().and_then(|into| into.remove(name))),
-            Value::Object(_) => merge(&mut into[name], value),
+            Value::Object(_) => merge_settings(&mut into[name], value),
             value => into[name] = value.clone(),
         }
     }
 }
 
 /// Formats a time as the server does.
-fn time(now: i64) -> String {
+fn format_time(now: i64) -> String {
     Timestamp::from_millisecond(now).map_or_else(|_| String::new(), |now| now.to_string())
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::index::Demand;
+use super::index::WriteCondition;
 use super::reply::Reply;
 
 /// One action of a bulk request, with the line below it.
@@ -11,7 +11,7 @@ pub(super) struct Write {
     pub(super) action: String,
     pub(super) index: String,
     pub(super) id: String,
-    pub(super) demand: Demand,
+    pub(super) demand: WriteCondition,
     pub(super) pipeline: Option<String>,
     pub(super) by_alias: bool,
     pub(super) body: Value,
@@ -19,7 +19,7 @@ pub(super) struct Write {
 
 impl Write {
     /// Parses the writes of a bulk request.
-    pub(super) fn read(lines: &[u8]) -> Result<Vec<Self>, Reply> {
+    pub(super) fn parse_all(lines: &[u8]) -> Result<Vec<Self>, Reply> {
         let wrong = || {
             Reply::error(
                 400,
@@ -43,12 +43,12 @@ impl Write {
             let text = |name: &str| head[name].as_str().unwrap_or_default().to_owned();
             let (version, seq_no) = (head["version"].as_i64(), head["if_seq_no"].as_u64());
             let demand = match (version, head["version_type"].as_str(), seq_no) {
-                (Some(version), Some("external"), _) => Demand::Newer(version),
-                (Some(version), Some("external_gte"), _) => Demand::NotOlder(version),
+                (Some(version), Some("external"), _) => WriteCondition::Newer(version),
+                (Some(version), Some("external_gte"), _) => WriteCondition::NotOlder(version),
                 (_, _, Some(seq_no)) => {
-                    Demand::Seen(seq_no, head["if_primary_term"].as_u64().unwrap_or_default())
+                    WriteCondition::Seen(seq_no, head["if_primary_term"].as_u64().unwrap_or_default())
                 }
-                _ => Demand::None,
+                _ => WriteCondition::None,
             };
             writes.push(Self {
                 index: text("_index"),

@@ -7,7 +7,7 @@ use std::{env, fs};
 use anyhow::{Context, bail};
 
 /// Names the library if it is not in Debian's place.
-const LIBRARY: &str = "POSTHASTE_FAKETIME";
+const LIBRARY_VARIABLE: &str = "POSTHASTE_FAKETIME";
 
 #[derive(Debug)]
 pub(super) struct Clock {
@@ -19,16 +19,16 @@ impl Clock {
     /// Creates a clock that shows the machine's time. Its file is in this folder.
     pub(super) fn new(folder: &Path) -> anyhow::Result<Self> {
         let clock = Self {
-            library: library()?,
+            library: find_library()?,
             file: folder.join("clock"),
         };
-        clock.turn(0)?;
+        clock.set_offset(0)?;
         Ok(clock)
     }
 
     /// Sets the clock this many seconds ahead of the machine's, or back if negative. Each process
     /// of the server reads the file whenever it reads the time.
-    pub(super) fn turn(&self, seconds: i64) -> anyhow::Result<()> {
+    pub(super) fn set_offset(&self, seconds: i64) -> anyhow::Result<()> {
         let next = self.file.with_extension("next");
         fs::write(&next, format!("{seconds:+}\n")).context("a clock")?;
         // A rename, so that no process reads half a time.
@@ -37,7 +37,7 @@ impl Clock {
 
     /// Makes a program and its children use this clock. Clocks that measure durations are not
     /// changed.
-    pub(super) fn rule(&self, command: &mut Command) {
+    pub(super) fn apply_to(&self, command: &mut Command) {
         command
             .env("LD_PRELOAD", &self.library)
             .env("FAKETIME_TIMESTAMP_FILE", &self.file)
@@ -72,8 +72,8 @@ fn process_of(name: &str) -> Option<&str> {
     (!number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())).then_some(number)
 }
 
-fn library() -> anyhow::Result<PathBuf> {
-    if let Some(named) = env::var_os(LIBRARY) {
+fn find_library() -> anyhow::Result<PathBuf> {
+    if let Some(named) = env::var_os(LIBRARY_VARIABLE) {
         return Ok(named.into());
     }
     let machine = env::consts::ARCH;
@@ -85,7 +85,7 @@ fn library() -> anyhow::Result<PathBuf> {
     match places.iter().find(|place| Path::new(place).exists()) {
         Some(place) => Ok(place.into()),
         None => bail!(
-            "no libfaketime in {places:?}: run scripts/setup.sh test, or name it in {LIBRARY}"
+            "no libfaketime in {places:?}: run scripts/setup.sh test, or name it in {LIBRARY_VARIABLE}"
         ),
     }
 }

@@ -33,7 +33,7 @@ pub use version::PgVersion;
 
 const START_BOUND: Duration = Duration::from_secs(120);
 const STOP_BOUND: Duration = Duration::from_secs(60);
-const PAUSE: Duration = Duration::from_millis(5);
+const READY_POLL: Duration = Duration::from_millis(5);
 
 /// A private server.
 #[derive(Debug)]
@@ -120,17 +120,17 @@ impl PgServer {
 
     /// The data folder.
     pub fn data(&self) -> PathBuf {
-        self.folder.data()
+        self.folder.data_folder()
     }
 
     /// The server's log file.
     pub fn log_file(&self) -> PathBuf {
-        self.folder.log()
+        self.folder.log_file()
     }
 
     /// The server's log since its last start.
     pub fn log(&self) -> String {
-        fs::read_to_string(self.folder.log()).unwrap_or_default()
+        fs::read_to_string(self.folder.log_file()).unwrap_or_default()
     }
 
     /// The process ID of the postmaster, while the server runs.
@@ -184,7 +184,7 @@ impl PgServer {
                     if Instant::now() < deadline
                         && (self.port_is_taken() || self.memory_is_taken()) =>
                 {
-                    std::thread::sleep(PAUSE * 20);
+                    std::thread::sleep(READY_POLL * 20);
                 }
                 outcome => return outcome,
             }
@@ -194,18 +194,18 @@ impl PgServer {
     /// Starts the postmaster as our child process and waits until it accepts connections.
     fn launch(&self) -> anyhow::Result<()> {
         let mut state = self.state();
-        let log = fs::File::create(self.folder.log())?;
+        let log = fs::File::create(self.folder.log_file())?;
         let mut command = self.account.command(self.bin.join("postgres"));
         command
             .arg("-D")
-            .arg(self.folder.data())
+            .arg(self.folder.data_folder())
             .arg("-p")
             .arg(self.port.to_string());
         for (name, value) in &self.settings {
             command.arg("-c").arg(format!("{name}={value}"));
         }
         if let Some(clock) = &self.clock {
-            clock.rule(&mut command);
+            clock.apply_to(&mut command);
         }
         let mut process = command
             .stdout(log.try_clone()?)
@@ -246,7 +246,7 @@ impl PgServer {
                 "postgres was not ready within {START_BOUND:?}:\n{}",
                 self.log()
             );
-            std::thread::sleep(PAUSE);
+            std::thread::sleep(READY_POLL);
         }
     }
 

@@ -16,7 +16,7 @@ use super::{PgServer, PgVersion, State};
 use crate::account::Account;
 use crate::child;
 use crate::folder::Folder;
-use crate::shared::{data_of_the_run, number, of_the_run};
+use crate::shared::{data_folder_of_run, read_port, server_of_run};
 use crate::watchdog::Watchdog;
 use crate::{ports, ran};
 
@@ -36,14 +36,14 @@ const SETTINGS: [(&str, &str); 7] = [
 
 /// The place of a server, and its clock.
 #[derive(Default)]
-struct Place<'a> {
+struct ServerPlace<'a> {
     /// The parent folder; the usual places if `None`.
     parent: Option<&'a Path>,
     /// Whether it has a separate clock instead of the machine's.
     has_clock: bool,
 }
 
-impl Place<'_> {
+impl ServerPlace<'_> {
     fn with_clock(has_clock: bool) -> Self {
         Self {
             has_clock,
@@ -62,7 +62,7 @@ impl PgServer {
         let version = version.played_by()?;
         let start = || {
             let attach = |found: &Value| Self::attach(version, found);
-            of_the_run(version.name(), attach, || Self::start_itself(version))
+            server_of_run(version.name(), attach, || Self::start_itself(version))
         };
         slot.get_or_init(start)
             .as_ref()
@@ -71,7 +71,7 @@ impl PgServer {
 
     /// Starts a shared server of exactly this version.
     pub(crate) fn start_itself(version: PgVersion) -> anyhow::Result<Self> {
-        let start = Self::start_in(version, &[], Place::default(), |server| server.initdb(&[]));
+        let start = Self::start_in(version, &[], ServerPlace::default(), |server| server.initdb(&[]));
         let mut server = start?;
         server.is_shared = true;
         Ok(server)
@@ -90,7 +90,7 @@ impl PgServer {
         // The folder is determined once a run: each search starts the server to read its version.
         let bin = found["bin"].as_str().context("no programs")?;
         let mut server = Self::stopped(version, bin.into(), &[], folder)?;
-        server.port = number(found, "port")?;
+        server.port = read_port(found, "port")?;
         server.is_shared = true;
         server.state = Mutex::new(State::Elsewhere(pid.try_into()?));
         Ok(server)
@@ -124,7 +124,7 @@ impl PgServer {
     /// Starts a private server for a test that stops or kills it, or that needs other settings.
     pub fn start(version: PgVersion, settings: &[(&str, &str)]) -> anyhow::Result<Self> {
         let version = version.played_by()?;
-        Self::start_in(version, settings, Place::default(), |server| {
+        Self::start_in(version, settings, ServerPlace::default(), |server| {
             server.initdb(&[])
         })
     }
@@ -135,7 +135,7 @@ impl PgServer {
         version: PgVersion,
         settings: &[(&str, &str)],
     ) -> anyhow::Result<Self> {
-        let place = Place {
+        let place = ServerPlace {
             parent: Some(parent),
             has_clock: false,
         };
@@ -146,14 +146,14 @@ impl PgServer {
     /// replicas have separate clocks too.
     pub fn start_with_clock(version: PgVersion, settings: &[(&str, &str)]) -> anyhow::Result<Self> {
         let version = version.played_by()?;
-        Self::start_in(version, settings, Place::with_clock(true), |server| {
+        Self::start_in(version, settings, ServerPlace::with_clock(true), |server| {
             server.initdb(&[])
         })
     }
 
     /// Starts a streaming replica of this server, asynchronous at first.
     pub fn start_replica(&self, settings: &[(&str, &str)]) -> anyhow::Result<Self> {
-        let place = Place::with_clock(self.clock.is_some());
+        let place = ServerPlace::with_clock(self.clock.is_some());
         Self::start_in(self.version, settings, place, |replica| {
             let program = self.version.tool(&self.bin, "pg_basebackup")?;
             let mut copy = replica.account.command(program);
@@ -163,13 +163,13 @@ impl PgServer {
                 "--no-sync",
                 "--pgdata",
             ])
-            .arg(replica.folder.data())
+            .arg(replica.folder.data_folder())
             .arg("--dbname")
             .arg(self.url("postgres"));
             run(&mut copy)?;
             // An older server may be unable to read the settings that a newer tool has written; the
             // last line overrides them.
-            let settings = replica.folder.data().join("postgresql.auto.conf");
+            let settings = replica.folder.data_folder().join("postgresql.auto.conf");
             let mut settings = fs::OpenOptions::new().append(true).open(settings)?;
             // Slots are synchronized over a connection to a database.
             let port = self.port;
@@ -180,7 +180,7 @@ impl PgServer {
 
     /// Starts a server with a base backup of this one, which recovers from the backup alone.
     pub fn start_backup(&self, settings: &[(&str, &str)]) -> anyhow::Result<Self> {
-        Self::start_in(self.version, settings, Place::default(), |copy| {
+        Self::start_in(self.version, settings, ServerPlace::default(), |copy| {
             self.back_up_into(copy)
         })
     }
@@ -193,10 +193,10 @@ impl PgServer {
             ("recovery_target", "immediate"),
             ("recovery_target_action", "promote"),
         ];
-        Self::start_in(self.version, &settings, Place::default(), |copy| {
+        Self::start_in(self.version, &settings, ServerPlace::default(), |copy| {
             self.back_up_into(copy)?;
             let mut signal = copy.account.command("touch");
-            run(signal.arg(copy.folder.data().join("recovery.signal")))
+            run(signal.arg(copy.folder.data_folder().join("recovery.signal")))
         })
     }
 
@@ -205,7 +205,7 @@ impl PgServer {
         let mut backup = copy.account.command(program);
         backup
             .args(["--checkpoint=fast", "--no-sync", "--pgdata"])
-            .arg(copy.folder.data())
+            .arg(copy.folder.data_folder())
             .arg("--dbname")
             .arg(self.url("postgres"));
         run(&mut backup)
@@ -215,16 +215,16 @@ impl PgServer {
     /// stopped in order, or its processes are paused during the copy.
     pub fn start_of_files(&self, settings: &[(&str, &str)]) -> anyhow::Result<Self> {
         let frozen = self.freeze()?;
-        let copy = Self::start_in(self.version, settings, Place::default(), |copy| {
+        let copy = Self::start_in(self.version, settings, ServerPlace::default(), |copy| {
             let mut files = copy.account.command("cp");
-            run(files.arg("-a").arg(self.data()).arg(copy.folder.data()))?;
-            thaw(&frozen)?;
-            match fs::remove_file(copy.folder.data().join("postmaster.pid")) {
+            run(files.arg("-a").arg(self.data()).arg(copy.folder.data_folder()))?;
+            resume_processes(&frozen)?;
+            match fs::remove_file(copy.folder.data_folder().join("postmaster.pid")) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
                 _ => Ok(()),
             }
         });
-        thaw(&frozen)?;
+        resume_processes(&frozen)?;
         copy
     }
 
@@ -251,7 +251,7 @@ impl PgServer {
         }
         self.stop_fast()?;
         let version = version.played_by()?;
-        let new = Self::start_in(version, &[], Place::default(), |new| {
+        let new = Self::start_in(version, &[], ServerPlace::default(), |new| {
             // Both must have checksums or neither; 18 is the first version that enables them by
             // default.
             let unlike: &[&str] = match version {
@@ -285,7 +285,7 @@ impl PgServer {
     fn start_in(
         version: PgVersion,
         settings: &[(&str, &str)],
-        place: Place<'_>,
+        place: ServerPlace<'_>,
         fill: impl FnOnce(&Self) -> anyhow::Result<()>,
     ) -> anyhow::Result<Self> {
         let account = Account::for_servers()?;
@@ -320,16 +320,16 @@ impl PgServer {
     fn initdb(&self, more: &[&str]) -> anyhow::Result<()> {
         if more.is_empty()
             && is_first_here(self.version)
-            && let Some(made) = data_of_the_run(self.version)?
+            && let Some(made) = data_folder_of_run(self.version)?
         {
             let mut copy = self.account.command("cp");
-            return run(copy.arg("-a").arg(made).arg(self.folder.data()));
+            return run(copy.arg("-a").arg(made).arg(self.folder.data_folder()));
         }
         self.initdb_itself(more)
     }
 
     /// Creates a data folder to copy, which no server uses.
-    pub(crate) fn made_only(version: PgVersion) -> anyhow::Result<Self> {
+    pub(crate) fn create_data_folder(version: PgVersion) -> anyhow::Result<Self> {
         let folder = Folder::create(Account::for_servers()?, Watchdog::over_server)?;
         let server = Self::stopped(version, version.bin()?, &[], folder)?;
         server.initdb_itself(&[])?;
@@ -347,13 +347,13 @@ impl PgServer {
                 "--no-sync",
                 "--pgdata",
             ])
-            .arg(self.folder.data())
+            .arg(self.folder.data_folder())
             .args(more);
         run(&mut initdb)
     }
 }
 
-fn thaw(frozen: &[u32]) -> anyhow::Result<()> {
+fn resume_processes(frozen: &[u32]) -> anyhow::Result<()> {
     for (at, process) in frozen.iter().enumerate() {
         let thawed = signal(*process, Signal::CONT);
         if at == 0 {

@@ -9,7 +9,7 @@ use crate::account::Account;
 
 /// Names two versions, such as `16 17`, that replace the oldest and the newest: the same tests on
 /// the versions in between.
-const INSTEAD: &str = "POSTHASTE_PG_INSTEAD";
+const INSTEAD_VARIABLE: &str = "POSTHASTE_PG_INSTEAD";
 
 /// A major version of Postgres.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +63,7 @@ impl PgVersion {
     /// The version that runs instead of this one: itself, unless `POSTHASTE_PG_INSTEAD` names
     /// another.
     pub fn played_by(self) -> anyhow::Result<Self> {
-        match std::env::var(INSTEAD) {
+        match std::env::var(INSTEAD_VARIABLE) {
             Ok(names) => self.instead(&names),
             Err(_) => Ok(self),
         }
@@ -76,7 +76,7 @@ impl PgVersion {
             .collect();
         let (Self::V15 | Self::V18, [Some(oldest), Some(newest)]) = (self, &*named) else {
             bail!(
-                "{INSTEAD} stands for the oldest and the newest and names two of 15 to 18, \
+                "{INSTEAD_VARIABLE} stands for the oldest and the newest and names two of 15 to 18, \
                  not {names:?}"
             );
         };

@@ -47,7 +47,7 @@ struct Connection<'a> {
 }
 
 /// Forwards a connection that was accepted with this number of the conditions.
-pub(super) async fn carry(mut client: TcpStream, age: u64, shared: Arc<Shared>) {
+pub(super) async fn forward_connection(mut client: TcpStream, age: u64, shared: Arc<Shared>) {
     let mut conditions = shared.conditions.subscribe();
     let half_open = conditions.borrow().half_open;
     if half_open {
@@ -61,7 +61,7 @@ pub(super) async fn carry(mut client: TcpStream, age: u64, shared: Arc<Shared>) 
     };
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
     let outcome = tokio::select! {
-        outcome = both_ways(&mut client, &mut server, &shared) => outcome,
+        outcome = forward_both_ways(&mut client, &mut server, &shared) => outcome,
         _ = conditions.wait_for(|conditions| conditions.age > age) => Err(End::Cut),
     };
     if outcome.is_err() {
@@ -74,7 +74,7 @@ pub(super) async fn carry(mut client: TcpStream, age: u64, shared: Arc<Shared>) 
     }
 }
 
-async fn both_ways(
+async fn forward_both_ways(
     client: &mut TcpStream,
     server: &mut TcpStream,
     shared: &Shared,

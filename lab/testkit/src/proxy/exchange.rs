@@ -12,10 +12,10 @@ use super::frames::Message;
 
 /// Matches the request whose answer is lost.
 #[derive(Clone, Debug)]
-pub struct RequestMatcher(What);
+pub struct RequestMatcher(RequestPattern);
 
 #[derive(Clone, Debug)]
-enum What {
+enum RequestPattern {
     Commit,
     Statement(String),
     Nth(u64),
@@ -24,26 +24,26 @@ enum What {
 impl RequestMatcher {
     /// Matches the next COMMIT, alone or among several statements of a simple query.
     pub fn commit() -> Self {
-        Self(What::Commit)
+        Self(RequestPattern::Commit)
     }
 
     /// Matches the next execution of a statement whose text contains this, ignoring case; prepared
     /// statements are matched by their text too.
     pub fn statement(text: &str) -> Self {
-        Self(What::Statement(text.to_lowercase()))
+        Self(RequestPattern::Statement(text.to_lowercase()))
     }
 
     /// Matches the n-th request from now over all connections, where 1 is the next one: a simple
     /// query, or everything up to a Sync.
     pub fn nth(nth: u64) -> Self {
-        Self(What::Nth(nth))
+        Self(RequestPattern::Nth(nth))
     }
 }
 
 /// Waits for its request on any connection.
 #[derive(Debug)]
 pub(super) struct Interception {
-    what: What,
+    what: RequestPattern,
     told: oneshot::Sender<()>,
     end: End,
 }
@@ -83,16 +83,16 @@ impl Interception {
 
     fn catches_statement(&self, sql: &str) -> bool {
         match &self.what {
-            What::Commit => sql
+            RequestPattern::Commit => sql
                 .split(';')
                 .any(|part| starts_with_word(part.trim(), "commit")),
-            What::Statement(text) => sql.to_lowercase().contains(text),
-            What::Nth(_) => false,
+            RequestPattern::Statement(text) => sql.to_lowercase().contains(text),
+            RequestPattern::Nth(_) => false,
         }
     }
 
     fn catches_request(&mut self) -> bool {
-        let What::Nth(left) = &mut self.what else {
+        let RequestPattern::Nth(left) = &mut self.what else {
             return false;
         };
         *left = left.saturating_sub(1);
@@ -144,14 +144,14 @@ impl Exchange {
             Some(b'Q') => {
                 self.asked += 1;
                 let sql = text(message.body());
-                take_if(interception, |interception| {
+                take_if_caught(interception, |interception| {
                     interception.catches_request() || interception.catches_statement(&sql)
                 })
                 .map(|interception| (self.asked, interception))
             }
             Some(b'S' | b'F') => {
                 self.asked += 1;
-                take_if(interception, Interception::catches_request)
+                take_if_caught(interception, Interception::catches_request)
                     .map(|interception| (self.asked, interception))
             }
             Some(b'P') => {
@@ -166,7 +166,7 @@ impl Exchange {
                     .prepared
                     .get(c_string(rest).0)
                     .map_or("", String::as_str);
-                take_if(interception, |interception| {
+                take_if_caught(interception, |interception| {
                     interception.catches_statement(sql)
                 })
                 .map(|interception| (self.asked + 1, interception))
@@ -208,7 +208,7 @@ impl Exchange {
     }
 }
 
-fn take_if(
+fn take_if_caught(
     interception: &mut Option<Interception>,
     catches: impl FnOnce(&mut Interception) -> bool,
 ) -> Option<Interception> {

@@ -41,7 +41,7 @@ impl ClientFrames {
     }
 
     pub(super) fn next(&mut self) -> Option<Message> {
-        let message = take(&mut self.pending, self.open)?;
+        let message = take_message(&mut self.pending, self.open)?;
         self.open = self.open || !message.asks_for_encryption();
         Some(message)
     }
@@ -67,11 +67,11 @@ impl ServerFrames {
                 bytes: self.pending.drain(..1).collect(),
             });
         }
-        take(&mut self.pending, true)
+        take_message(&mut self.pending, true)
     }
 }
 
-fn take(pending: &mut Vec<u8>, tagged: bool) -> Option<Message> {
+fn take_message(pending: &mut Vec<u8>, tagged: bool) -> Option<Message> {
     let tag_length = usize::from(tagged);
     let length = u32::from_be_bytes(*pending.get(tag_length..)?.first_chunk()?);
     // A length includes itself; a smaller one is not Postgres, and is forwarded as it is.

@@ -219,7 +219,7 @@ impl Proxy {
             while let Ok((client, _)) = listener.accept().await {
                 // Read here, so that a cut also includes connections that are not forwarded yet.
                 let age = shared.conditions.borrow().age;
-                tokio::spawn(carry::carry(client, age, Arc::clone(&shared)));
+                tokio::spawn(carry::forward_connection(client, age, Arc::clone(&shared)));
             }
         });
         *self.accepting() = Some(accepting);

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use anyhow::Context;
 
-use super::service::{Service, on_free_ports};
+use super::service::{Service, retry_on_free_ports};
 use super::{Receiver, installed, program};
 use crate::account::Account;
 use crate::{ports, ran};
@@ -56,7 +56,7 @@ impl Browser {
 
     /// Starts a driver.
     pub fn start() -> anyhow::Result<Self> {
-        let browser = on_free_ports(Self::start_once)?;
+        let browser = retry_on_free_ports(Self::start_once)?;
         ran::note(Receiver::Browser.name());
         Ok(browser)
     }

@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use anyhow::{Context, ensure};
 use serde_json::{Value, json};
 
-use super::service::{Service, on_free_ports};
+use super::service::{Service, retry_on_free_ports};
 use super::{Receiver, installed, sources};
 use crate::account::Account;
-use crate::shared::{number, of_the_run, take};
+use crate::shared::{read_port, server_of_run, take_numbered};
 use crate::{Proxy, ports, ran};
 
 /// Quick to start; nothing here runs long enough to gain from an optimising compiler.
@@ -52,7 +52,7 @@ impl Kafka {
     pub fn shared() -> anyhow::Result<&'static Self> {
         static SHARED: OnceLock<Result<Kafka, String>> = OnceLock::new();
         SHARED
-            .get_or_init(|| of_the_run("kafka", Self::attach, Self::start_shared))
+            .get_or_init(|| server_of_run("kafka", Self::attach, Self::start_shared))
             .as_ref()
             .map_err(|error| anyhow::anyhow!("{error}"))
     }
@@ -78,7 +78,7 @@ impl Kafka {
             advertises,
         };
         Ok(Self {
-            port: number(found, "port")?,
+            port: read_port(found, "port")?,
             listeners: listeners.map(listener).collect(),
             opened: None,
             service: Service::of_the_run("Kafka", folder.into()),
@@ -91,7 +91,7 @@ impl Kafka {
     }
 
     fn start_with(settings: &[(&str, &str)], listeners: usize) -> anyhow::Result<Self> {
-        let kafka = on_free_ports(|| Self::start_once(settings, listeners))?;
+        let kafka = retry_on_free_ports(|| Self::start_once(settings, listeners))?;
         ran::note(Receiver::Kafka.name());
         Ok(kafka)
     }
@@ -156,7 +156,7 @@ impl Kafka {
     pub async fn proxy(&self) -> anyhow::Result<Proxy> {
         let at = match &self.opened {
             Some(opened) => opened.fetch_add(1, Ordering::Relaxed),
-            None => take("kafka-listener", self.listeners.len())?,
+            None => take_numbered("kafka-listener", self.listeners.len())?,
         };
         let listener = self.listeners.get(at);
         let listener = listener.context("there is no listener left")?;

@@ -3,7 +3,7 @@
 use std::ops::Deref;
 
 use super::Receiver;
-use super::service::{Service, on_free_ports};
+use super::service::{Service, retry_on_free_ports};
 use crate::account::Account;
 use crate::{ports, ran};
 
@@ -22,7 +22,7 @@ impl Nats {
 
     /// As [`start`](Self::start), with these additional arguments.
     pub fn start_with(arguments: &[&str]) -> anyhow::Result<Self> {
-        let nats = on_free_ports(|| Self::start_once(arguments))?;
+        let nats = retry_on_free_ports(|| Self::start_once(arguments))?;
         ran::note(Receiver::Nats.name());
         Ok(nats)
     }
@@ -43,7 +43,7 @@ impl Nats {
             };
             anyhow::Ok([start(0)?, start(1)?, start(2)?])
         };
-        let cluster = on_free_ports(start)?;
+        let cluster = retry_on_free_ports(start)?;
         ran::note(Receiver::Nats.name());
         Ok(cluster)
     }

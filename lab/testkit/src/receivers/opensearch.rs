@@ -10,16 +10,16 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use serde_json::{Value, json};
 
-use super::service::{Service, on_free_ports};
+use super::service::{Service, retry_on_free_ports};
 use super::{Receiver, installed, sources};
 use crate::account::Account;
-use crate::shared::{number, of_the_run};
+use crate::shared::{read_port, server_of_run};
 use crate::{ports, ran};
 
 /// Quick to start; nothing here runs long enough to gain from an optimising compiler.
-const QUICK: [&str; 1] = ["-XX:TieredStopAtLevel=1"];
+const QUICK_START_OPTIONS: [&str; 1] = ["-XX:TieredStopAtLevel=1"];
 /// The options of the server's start script that a single node with console output needs.
-const JAVA: [&str; 7] = [
+const JAVA_OPTIONS: [&str; 7] = [
     "-XX:+UseSerialGC",
     "-Xms512m",
     "-Xmx512m",
@@ -30,7 +30,7 @@ const JAVA: [&str; 7] = [
 ];
 
 /// The limit for a node that has recovered its indexes to listen.
-const LISTENS: Duration = Duration::from_secs(60);
+const LISTEN_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A private OpenSearch of one node. It takes approximately ten seconds to start, so tests share
 /// one, each with separate indexes.
@@ -48,7 +48,7 @@ impl OpenSearch {
     pub fn shared() -> anyhow::Result<&'static Self> {
         static SHARED: OnceLock<Result<OpenSearch, String>> = OnceLock::new();
         SHARED
-            .get_or_init(|| of_the_run("opensearch", Self::attach, Self::start_shared))
+            .get_or_init(|| server_of_run("opensearch", Self::attach, Self::start_shared))
             .as_ref()
             .map_err(|error| anyhow::anyhow!("{error}"))
     }
@@ -61,7 +61,7 @@ impl OpenSearch {
 
     /// Starts a private server for a test that stops or kills it, or that needs other settings.
     pub fn start(settings: &[(&str, &str)]) -> anyhow::Result<Self> {
-        Self::start_with(&QUICK, settings)
+        Self::start_with(&QUICK_START_OPTIONS, settings)
     }
 
     /// As [`start`](Self::start), for measurements: with the optimising compiler, and slower to
@@ -78,13 +78,13 @@ impl OpenSearch {
     fn attach(found: &Value) -> anyhow::Result<Self> {
         let folder = found["folder"].as_str().context("no folder")?;
         Ok(Self {
-            port: number(found, "port")?,
+            port: read_port(found, "port")?,
             service: Service::of_the_run("OpenSearch", folder.into()),
         })
     }
 
     fn start_with(java: &[&'static str], settings: &[(&str, &str)]) -> anyhow::Result<Self> {
-        let server = on_free_ports(|| Self::start_once(java, settings))?;
+        let server = retry_on_free_ports(|| Self::start_once(java, settings))?;
         ran::note(Receiver::OpenSearch.name());
         Ok(server)
     }
@@ -100,14 +100,14 @@ impl OpenSearch {
         let conf = folder.path().join("config");
         // The server writes a key store next to its settings.
         std::fs::create_dir(&conf)?;
-        account.own(&conf)?;
+        account.make_owner_of(&conf)?;
         let (settings_file, logging) = ("opensearch.yml", "log4j2.properties");
         let text = settings_of(port, ports::free()?, folder.path(), settings);
         std::fs::write(conf.join(settings_file), text)?;
         std::fs::copy(sources("opensearch").join(logging), conf.join(logging))?;
         // Independent of the umask.
         for file in [settings_file, logging] {
-            account.own(&conf.join(file))?;
+            account.make_owner_of(&conf.join(file))?;
         }
 
         let options = options.to_vec();
@@ -115,7 +115,7 @@ impl OpenSearch {
         let service = Service::start("OpenSearch", folder, "recovered [", move || {
             let mut command = account.command(&java);
             command
-                .args(JAVA)
+                .args(JAVA_OPTIONS)
                 .args(&options)
                 .arg(format!("-Dopensearch.path.home={}", home.display()))
                 .arg(format!("-Dopensearch.path.conf={}", conf.display()))
@@ -124,14 +124,14 @@ impl OpenSearch {
                 .arg("org.opensearch.bootstrap.OpenSearch");
             command
         })?;
-        listening(port)?;
+        connect_when_listening(port)?;
         Ok(Self { port, service })
     }
 
     /// Restarts it in its place, and waits until its indexes can be read and written.
     pub fn restart(&self) -> anyhow::Result<()> {
         self.service.restart()?;
-        let mut connection = listening(self.port)?;
+        let mut connection = connect_when_listening(self.port)?;
         connection.write_all(
             b"GET /_cluster/health?wait_for_status=yellow&timeout=60s HTTP/1.1\r\n\
               Host: localhost\r\nConnection: close\r\n\r\n",
@@ -154,12 +154,12 @@ impl OpenSearch {
 }
 
 /// Connects to a node that has recovered its indexes: it listens shortly afterwards.
-fn listening(port: u16) -> anyhow::Result<TcpStream> {
+fn connect_when_listening(port: u16) -> anyhow::Result<TcpStream> {
     let begun = Instant::now();
     loop {
         match TcpStream::connect((Ipv4Addr::LOCALHOST, port)) {
             Ok(connection) => return Ok(connection),
-            Err(error) if begun.elapsed() > LISTENS => return Err(error.into()),
+            Err(error) if begun.elapsed() > LISTEN_TIMEOUT => return Err(error.into()),
             Err(_) => std::thread::sleep(Duration::from_millis(20)),
         }
     }

@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::path::Path;
 
 use super::Receiver;
-use super::service::{Service, on_free_ports};
+use super::service::{Service, retry_on_free_ports};
 use crate::account::Account;
 use crate::{ports, ran};
 
@@ -19,7 +19,7 @@ pub struct Alertmanager {
 impl Alertmanager {
     /// Starts an Alertmanager that posts to this URL.
     pub fn start(webhook: &str) -> anyhow::Result<Self> {
-        let started = on_free_ports(|| Self::start_once(webhook))?;
+        let started = retry_on_free_ports(|| Self::start_once(webhook))?;
         ran::note(Receiver::Alertmanager.name());
         Ok(started)
     }
@@ -78,7 +78,7 @@ impl Prometheus {
         targets: &[&str],
         alertmanager: &Alertmanager,
     ) -> anyhow::Result<Self> {
-        let started = on_free_ports(|| Self::start_once(rules, targets, alertmanager))?;
+        let started = retry_on_free_ports(|| Self::start_once(rules, targets, alertmanager))?;
         ran::note(Receiver::Prometheus.name());
         Ok(started)
     }
@@ -128,5 +128,5 @@ impl Deref for Prometheus {
 
 fn write(account: Account, file: &Path, text: &str) -> anyhow::Result<()> {
     fs::write(file, text)?;
-    Ok(account.own(file)?)
+    Ok(account.make_owner_of(file)?)
 }

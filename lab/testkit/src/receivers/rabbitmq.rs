@@ -9,16 +9,16 @@ use anyhow::{Context, ensure};
 use serde_json::{Value, json};
 
 use super::Receiver;
-use super::service::{Service, on_free_ports};
+use super::service::{Service, retry_on_free_ports};
 use crate::account::Account;
 use crate::child::Child;
-use crate::shared::{number, of_the_run};
+use crate::shared::{read_port, server_of_run};
 use crate::{ports, ran};
 
-const BIN: &str = "POSTHASTE_RABBITMQ_BIN";
-const LARGEST: usize = (1 << 20) - 20;
+const BIN_VARIABLE: &str = "POSTHASTE_RABBITMQ_BIN";
+const MAX_MESSAGE_BYTES: usize = (1 << 20) - 20;
 /// The virtual host that the server creates itself, because its tools take long to start.
-const FIRST: &str = "relay";
+const FIRST_VHOST: &str = "relay";
 const USUAL_BIN: &str = "/usr/lib/rabbitmq/bin";
 
 /// A private RabbitMQ. It takes seconds to start, so tests share one, each with a separate virtual
@@ -37,14 +37,14 @@ impl RabbitMq {
     pub fn shared() -> anyhow::Result<&'static Self> {
         static SHARED: OnceLock<Result<RabbitMq, String>> = OnceLock::new();
         SHARED
-            .get_or_init(|| of_the_run("rabbitmq", Self::attach, Self::start))
+            .get_or_init(|| server_of_run("rabbitmq", Self::attach, Self::start))
             .as_ref()
             .map_err(|error| anyhow::anyhow!("{error}"))
     }
 
     /// Starts a private server for a test that stops or kills it, or raises its alarms.
     pub fn start() -> anyhow::Result<Self> {
-        let rabbitmq = on_free_ports(Self::start_once)?;
+        let rabbitmq = retry_on_free_ports(Self::start_once)?;
         ran::note(Receiver::RabbitMq.name());
         Ok(rabbitmq)
     }
@@ -57,12 +57,12 @@ impl RabbitMq {
         // A job of the largest size is slightly too large, so that a refusal can be tested.
         let settings = format!(
             "listeners.tcp.1 = 127.0.0.1:{port}\nlog.console = true\n\
-             max_message_size = {LARGEST}\ndefault_vhost = {FIRST}\n"
+             max_message_size = {MAX_MESSAGE_BYTES}\ndefault_vhost = {FIRST_VHOST}\n"
         );
         for (file, text) in [("rabbitmq.conf", &*settings), ("plugins", "[].\n")] {
             let file = folder.path().join(file);
             std::fs::write(&file, text)?;
-            account.own(&file)?;
+            account.make_owner_of(&file)?;
         }
         let environment = Environment::new(account, folder.path())?;
         let mapper = Child::spawn(
@@ -97,12 +97,12 @@ impl RabbitMq {
     fn attach(found: &Value) -> anyhow::Result<Self> {
         let folder = PathBuf::from(found["folder"].as_str().context("no folder")?);
         Ok(Self {
-            port: number(found, "port")?,
+            port: read_port(found, "port")?,
             environment: Environment {
                 account: Account::for_servers()?,
                 folder: folder.clone(),
-                mapper: number(found, "mapper")?,
-                distribution: number(found, "distribution")?,
+                mapper: read_port(found, "mapper")?,
+                distribution: read_port(found, "distribution")?,
             },
             service: Service::of_the_run("RabbitMQ", folder),
             _mapper: None,
@@ -115,7 +115,7 @@ impl RabbitMq {
             vhost.chars().all(|c| c.is_ascii_alphanumeric() || c == '-'),
             "letters, digits and dashes make a name: {vhost:?}"
         );
-        if vhost != FIRST {
+        if vhost != FIRST_VHOST {
             self.control(&[
                 "eval",
                 &format!(
@@ -222,12 +222,12 @@ impl Environment {
 /// Finds a program of RabbitMQ. Debian's in PATH is a wrapper that must run as root or as the user
 /// rabbitmq.
 pub(super) fn program(name: &str) -> anyhow::Result<PathBuf> {
-    let folder = std::env::var_os(BIN).map_or_else(|| USUAL_BIN.into(), PathBuf::from);
+    let folder = std::env::var_os(BIN_VARIABLE).map_or_else(|| USUAL_BIN.into(), PathBuf::from);
     let program = folder.join(name);
     program.is_file().then_some(program).with_context(|| {
         format!(
             "there is no {name} in {folder:?}: scripts/setup.sh receivers says why; \
-             {BIN} names another folder"
+             {BIN_VARIABLE} names another folder"
         )
     })
 }

@@ -6,7 +6,7 @@ use anyhow::{Context as _, bail};
 use serde_json::Value;
 
 use super::Receiver;
-use super::service::{Service, on_free_ports};
+use super::service::{Service, retry_on_free_ports};
 use crate::account::Account;
 use crate::{ports, ran};
 
@@ -21,7 +21,7 @@ impl Redis {
     /// Starts a Redis with these settings, such as `("appendonly", "yes")`. Without settings it
     /// stores nothing on disk.
     pub fn start(settings: &[(&str, &str)]) -> anyhow::Result<Self> {
-        let redis = on_free_ports(|| Self::start_once(settings))?;
+        let redis = retry_on_free_ports(|| Self::start_once(settings))?;
         ran::note(Receiver::Redis.name());
         Ok(redis)
     }

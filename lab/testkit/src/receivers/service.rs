@@ -173,18 +173,18 @@ fn said(child: &Child) -> Vec<String> {
 }
 
 /// Retries: another process may take a port between the check and the start.
-pub(super) fn on_free_ports<T>(mut start: impl FnMut() -> anyhow::Result<T>) -> anyhow::Result<T> {
+pub(super) fn retry_on_free_ports<T>(mut start: impl FnMut() -> anyhow::Result<T>) -> anyhow::Result<T> {
     let mut last = None;
     for _ in 0..3 {
         match start() {
-            Err(error) if is_taken(&error) => last = Some(error),
+            Err(error) if is_port_taken(&error) => last = Some(error),
             outcome => return outcome,
         }
     }
     Err(last.unwrap_or_else(|| anyhow::anyhow!("no port was tried")))
 }
 
-fn is_taken(error: &anyhow::Error) -> bool {
+fn is_port_taken(error: &anyhow::Error) -> bool {
     let said = format!("{error:#}").to_lowercase();
     ["already in use", "eaddrinuse"]
         .iter()

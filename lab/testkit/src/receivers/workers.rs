@@ -194,7 +194,7 @@ impl Smtp {
     }
 
     fn start_with(arguments: &[String]) -> anyhow::Result<Self> {
-        super::service::on_free_ports(|| {
+        super::service::retry_on_free_ports(|| {
             let port = ports::free()?;
             let python = Receiver::Smtp.find()?;
             let arguments = arguments.to_owned();
