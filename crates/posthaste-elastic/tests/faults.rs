@@ -257,7 +257,7 @@ async fn unauthenticated_requests_are_denied() {
 }
 
 #[tokio::test]
-async fn oversized_transactions_are_refused() {
+async fn requests_above_the_limit_of_the_fake_are_refused_as_a_whole() {
     let (fake, client) = fake(13).await;
     fake.largest_request(1_000);
     let large = json!({"text": "x".repeat(2_000)});

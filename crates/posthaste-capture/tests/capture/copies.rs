@@ -287,7 +287,7 @@ async fn tables_truncated_during_a_copy_stay_empty() {
 }
 
 #[tokio::test]
-async fn captures_share_a_pool_of_one_connection() {
+async fn a_capture_and_its_copy_leave_a_pool_of_one_connection_free() {
     let world = World::new(PgVersion::any(), &[]).await;
     world.sql(ITEM).await;
     world.fill(300).await;
@@ -304,7 +304,7 @@ async fn captures_share_a_pool_of_one_connection() {
 }
 
 #[tokio::test]
-async fn rejects_invalid_copies() {
+async fn copies_without_a_captured_table_a_key_or_a_valid_filter_are_refused() {
     let world = World::new(PgVersion::any(), &[]).await;
     world
         .sql(

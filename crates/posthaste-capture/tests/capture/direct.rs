@@ -272,7 +272,7 @@ async fn unmarked_events_are_sent_again_under_the_same_ids() {
 }
 
 #[tokio::test]
-async fn refused_messages_become_jobs_and_others_continue() {
+async fn events_without_a_message_become_jobs_and_others_are_sent() {
     let mut sent = Sent::new(|_| ()).await;
     let more = json!({ "class": "{kwargs.kind}" });
     sent.capture.direct = Some(direct(sent.redis.port(), &more));

@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn history_is_counted_once() {
+    fn an_interval_of_the_past_is_counted_once() {
         let mut account = with_balance(10);
         assert!(account.count_past(0, 3, 100));
         assert!(account.count_past(0, 3, 100), "it is written again");

@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn transactions_keep_their_state_without_contrary_accounts() {
+    fn adopted_transactions_reopen_only_if_an_account_lists_them() {
         for state in State::ALL {
             let known = published(&state.to_string());
             assert!(known.is_published);
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn rule_violations_are_reported() {
+    fn unadoptable_transactions_and_accounts_are_refused_with_the_reason() {
         let of = |source: Value| parse_transaction("t", &source.to_string()).unwrap_err();
         let with = |more: Value| {
             let mut source = json!({"src_acct": "A", "dest_acct": "B", "amount": 1,

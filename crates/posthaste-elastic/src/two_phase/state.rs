@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn states_have_readable_names() {
+    fn states_display_as_they_are_serialized() {
         for state in State::ALL {
             let spelled = serde_json::to_value(state).unwrap();
             assert_eq!(spelled, state.to_string());

@@ -375,7 +375,7 @@ mod tests {
 
     #[cfg(feature = "celery-redis")]
     #[test]
-    fn celery_headers_cannot_be_overridden() {
+    fn reserved_celery_headers_are_refused_and_others_allowed() {
         use super::RESERVED_HEADERS;
         use crate::destination::celery::Celery;
         use crate::destination::contract::Destination;

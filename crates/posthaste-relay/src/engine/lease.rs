@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn buffered_jobs_are_dropped_only_when_another_relay_holds_the_lease() {
+    fn a_lease_is_lost_to_another_worker_and_not_by_expiring() {
         let until = Instant::now();
         let held = Lease::Held {
             until,

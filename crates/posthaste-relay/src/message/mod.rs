@@ -269,7 +269,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn named_route_arguments_may_accompany_a_list() {
+    fn arguments_that_the_route_takes_may_accompany_a_list() {
         let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
         let kwargs = format!(
             r#"{{"args": [1, 2], "at": "2999-01-01T00:00:00Z", "who": "ada",

@@ -208,7 +208,7 @@ async fn an_ordered_relay_keeps_its_order_after_an_unanswered_claim() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn standby_relays_take_no_locks() {
+async fn requests_for_a_held_lease_wait_for_no_row_lock() {
     let setup = setup().await;
     let fake = FakeDestination::default();
     let worker = setup.relay(fake.relay().ordered(true)).await;
@@ -267,7 +267,7 @@ async fn a_stopping_ordered_relay_drains_and_hands_over_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn renewing_a_lease_changes_one_row() {
+async fn a_lease_is_renewed_and_lost_to_another_live_worker() {
     let setup = setup().await;
     let client = &setup.client;
     let fake = FakeDestination::default();

@@ -112,7 +112,7 @@ fn every_row_and_index_state_has_its_decision() {
 }
 
 #[test]
-fn foreign_writes_are_overwritten() {
+fn altered_documents_are_rewritten_with_the_next_mark() {
     let altered = |seen: Option<IndexedVersion>| {
         let is_altered = true;
         seen.map(|seen| IndexedVersion { is_altered, ..seen })
@@ -136,7 +136,7 @@ fn foreign_writes_are_overwritten() {
 }
 
 #[test]
-fn decided_writes_are_accepted_by_the_index() {
+fn decided_writes_have_a_larger_mark_than_the_entry() {
     for version in 0..8 {
         for seen in [
             None,
@@ -174,7 +174,7 @@ fn decided_writes_are_accepted_by_the_index() {
 /// after the check or never. A forced check that reads back its own write makes the index match
 /// Postgres, whatever arrives later.
 #[test]
-fn rows_hidden_and_shown_at_one_version_converge() {
+fn a_forced_check_prevails_over_late_writes_of_its_version() {
     for seed in 0..5_000 {
         let mut state: u64 = seed;
         let mut draw = |below: u64| {

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_document_ids_are_recognized() {
+    fn impossible_field_names_have_a_problem() {
         for name in ["_id", "_source", "posthaste", "", "a.", ".a", "a..b", " "] {
             assert!(field_problem(name).is_some(), "{name:?}");
         }

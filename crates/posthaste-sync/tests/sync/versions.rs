@@ -213,7 +213,7 @@ async fn truncate_deletes_each_row_and_is_rejected_under_an_old_snapshot() -> Te
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn application_columns_are_left_unchanged() -> TestResult {
+async fn versions_of_the_application_are_used_if_none_are_drawn() -> TestResult {
     for server in PgVersion::tried() {
         let (_db, client) = connected(server).await?;
         client

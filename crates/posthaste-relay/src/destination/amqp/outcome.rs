@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_counts_no_attempt() {
+    fn a_negative_confirmation_is_backpressure() {
         let outcomes = judged(vec![
             Ok(Confirmation::Ack(None)),
             Ok(Confirmation::Nack(None)),
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_channel_rejects_only_its_message() {
+    fn a_closed_channel_rejects_a_lone_message_and_resends_several() {
         let is = |outcomes: BatchOutcome, expected: &str| {
             assert_eq!(
                 (kinds(&outcomes).as_str(), outcomes.is_sound),
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_topic_permission_counts_no_attempt() {
+    fn an_access_refusal_denies_its_topic_and_resends_the_others() {
         let is = |outcomes: BatchOutcome, expected: &str| {
             assert_eq!(
                 (kinds(&outcomes).as_str(), outcomes.is_sound),

@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn mapped_headers_override_celery_defaults() {
+    fn unreserved_headers_replace_celery_defaults() {
         let mapping = crate::message::mapping::Mapping::default().header(
             "shadow",
             crate::message::template::Template::text("another name"),

@@ -134,7 +134,7 @@ mod tests {
     use crate::destination::answer::Answer;
 
     #[test]
-    fn an_oversized_record_leaves_its_neighbours_untouched() {
+    fn an_oversized_record_is_rejected_only_if_it_was_sent_alone() {
         let error = KafkaError::MessageProduction(RDKafkaErrorCode::MessageSizeTooLarge);
         assert!(matches!(answer_from_error(&error, true), Answer::Rejected { .. }));
         assert!(matches!(answer_from_error(&error, false), Answer::Unavailable { .. }));
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_topics_and_unreachable_brokers_count_no_attempt() {
+    fn missing_topics_are_retried_and_missing_replicas_are_backpressure() {
         let of = |code| answer_from_error(&KafkaError::MessageProduction(code), false);
         assert!(matches!(
             of(RDKafkaErrorCode::UnknownTopicOrPartition),

@@ -250,7 +250,7 @@ mod tests {
     use crate::destination::reason::{Failure, Reason};
 
     #[test]
-    fn duplicates_are_accepted_and_replies_of_services_rejected() {
+    fn duplicates_are_accepted_and_replies_of_other_services_retried() {
         let of = |reply: Value| answer_from_reply(reply.to_string().as_bytes());
         assert_eq!(
             of(json!({"stream": "S", "seq": 1})),

@@ -83,7 +83,7 @@ async fn rows() -> (TestDb, Client) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_missing_index_is_created_by_the_next_poll_and_never_by_writes() {
+async fn a_missing_index_is_created_by_a_fill_and_never_by_writes() {
     let Some(index) = on_the_server("a write to an index that is gone").await else {
         return;
     };
