@@ -23,7 +23,7 @@ impl Capture {
                 "it is not installed. Run 'posthaste capture install {name}'."
             ))
         })?;
-        let mark = store.mark(installed.epoch).await?.unwrap_or_default();
+        let mark = store.read_mark(installed.epoch).await?.unwrap_or_default();
         let mut feed = open_feed(self.server.as_ref().unwrap_or(database)).await?;
         let identified = feed.identify().await?;
         let history = feed.timeline_history(identified.timeline).await?;

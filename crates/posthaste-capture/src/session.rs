@@ -138,7 +138,7 @@ impl<'a> Session<'a> {
             epoch: installed.epoch,
             timeline: installed.timeline.clone(),
         };
-        let path = capture.direct.as_ref().map(|_| State::Draining.path());
+        let path = capture.direct.as_ref().map(|_| State::Draining.path_name());
         let taken = store.take_over(&reader, path).await?;
         let mark = taken.unwrap_or(mark);
         let slot = store.find_slot(&installed.slot).await?;

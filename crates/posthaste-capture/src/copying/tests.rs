@@ -52,7 +52,7 @@ fn page() -> Page {
 }
 
 fn left(seen: &[(u32, TouchedRows)]) -> Vec<String> {
-    let rows = page().left(seen).into_iter();
+    let rows = page().rows_without_newer_version(seen).into_iter();
     rows.map(|row| match &row[0] {
         Value::Text(text) => text.clone(),
         other => format!("{other:?}"),
@@ -119,12 +119,12 @@ fn changes_without_a_known_key_touch_all_rows() {
 #[test]
 fn chunks_grow_when_quick_and_shrink_when_slow() {
     let first = ChunkSize::default();
-    let grown = first.after(&page(), Duration::from_millis(10));
+    let grown = first.next_after_read(&page(), Duration::from_millis(10));
     assert_eq!(grown.rows(), 4 * first.rows());
     let many = (0..9).fold(first, |pace, _| pace.next_after_read(&page(), Duration::ZERO));
     assert_eq!(many.rows(), 10_000);
     assert_eq!(
-        many.after(&page(), Duration::from_millis(800)).rows(),
+        many.next_after_read(&page(), Duration::from_millis(800)).rows(),
         5_000
     );
     assert_eq!(many.next_after_timeout().rows(), 2_500);

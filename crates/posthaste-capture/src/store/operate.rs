@@ -52,7 +52,7 @@ impl Store {
                 .await?;
             if closed.is_empty() {
                 let from = self
-                    .newest_mark(was)
+                    .lock_and_read_mark(was)
                     .await?
                     .map_or(begins, |mark| mark.done);
                 let reason = "the capture was restarted";
@@ -74,7 +74,7 @@ impl Store {
         let what = "cannot skip the change";
         self.transaction(what, async {
             self.query(what, super::LOCK_CAPTURE, &[&self.name]).await?;
-            let mark = self.newest_mark(epoch).await?.unwrap_or_default();
+            let mark = self.lock_and_read_mark(epoch).await?.unwrap_or_default();
             if position <= mark.position {
                 return Err(Error::stopped(format!("{position} was already skipped")));
             }

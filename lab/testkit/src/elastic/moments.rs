@@ -64,7 +64,7 @@ impl State {
 
     fn open_moment(&mut self, index: &str) -> Result<String, Reply> {
         let searchable = self.index(index)?.searchable.clone();
-        let name = self.name(index).to_owned();
+        let name = self.resolve_name(index).to_owned();
         self.moments.opened += 1;
         let id = format!("moment-{}", self.moments.opened);
         self.moments.held.insert(id.clone(), (name, searchable));

@@ -190,7 +190,7 @@ impl State {
             let index = text(what, "index");
             let at = self.indexes.get(&index);
             at.ok_or_else(|| Reply::no_index(&index))?
-                .open_to_change()?;
+                .check_changeable()?;
         }
         let mut aliases = self.aliases.clone();
         for (action, what) in actions {

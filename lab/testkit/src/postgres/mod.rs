@@ -82,7 +82,7 @@ impl PgServer {
         self.clock
             .as_ref()
             .context("this server has no clock of its own")?
-            .turn(seconds)
+            .set_offset(seconds)
     }
 
     /// The address where the server listens, also while it is stopped.

@@ -50,7 +50,7 @@ impl PathDisplay {
         let problem = problem.or_else(|| self.wanted.problem.take());
         self.wanted = ShownPath {
             path,
-            problem: problem.filter(|_| path != State::Direct.path()),
+            problem: problem.filter(|_| path != State::Direct.path_name()),
         };
     }
 
