@@ -49,8 +49,8 @@ impl FromStr for Position {
         };
         read().ok_or_else(|| {
             format!(
-                "{text:?} is not a position: write its {POSITION_DIGITS} hexadecimal digits, or {} with the \
-                 timeline before them",
+                "{text:?} is not a position: write its {POSITION_DIGITS} hexadecimal digits, or \
+                 {} with the timeline before them",
                 POSITION_DIGITS + 8
             )
         })

@@ -26,7 +26,8 @@ const READ_SNAPSHOT: &str = "SELECT pg_current_snapshot()::text";
 const BEGIN_MARK: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; \
      SET LOCAL synchronous_commit = local; SET LOCAL search_path = pg_catalog, pg_temp";
 const EMIT_MARK: &str = "SELECT pg_logical_emit_message(true, $1, $2::text)::text";
-const RECORD_COPY_PROBLEM: &str = "UPDATE posthaste.capture_copy SET problem = $2 WHERE id = $1::bigint";
+const RECORD_COPY_PROBLEM: &str =
+    "UPDATE posthaste.capture_copy SET problem = $2 WHERE id = $1::bigint";
 
 /// The progress of a copy after a chunk, and the rows of the chunk.
 #[derive(Clone, Debug)]

@@ -11,7 +11,8 @@ use crate::mark::Mark;
 use crate::overview::{Gap, Overview};
 use crate::position::Position;
 
-const DELETE_CAPTURE: &str = "WITH copies AS (DELETE FROM posthaste.capture_copy WHERE capture = $1::text) \
+const DELETE_CAPTURE: &str = "WITH copies AS (\
+     DELETE FROM posthaste.capture_copy WHERE capture = $1::text) \
      DELETE FROM posthaste.capture WHERE name = $1::text";
 
 impl Store {

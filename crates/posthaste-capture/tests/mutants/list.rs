@@ -155,7 +155,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
         edits: &[(
             "        if position <= self.marked {\n            return Ok(MessageEffect::default());",
             "        let is_skipped = BUG && position.record <= self.marked.record;\n        \
-             if position <= self.marked || is_skipped {\n            return Ok(MessageEffect::default());",
+             if position <= self.marked || is_skipped {\n            \
+             return Ok(MessageEffect::default());",
         )],
         test: "assemble::tests::unmarked_events_are_repeated_and_marked_ones_are_not",
     },

@@ -85,7 +85,8 @@ fn find_library() -> anyhow::Result<PathBuf> {
     match places.iter().find(|place| Path::new(place).exists()) {
         Some(place) => Ok(place.into()),
         None => bail!(
-            "no libfaketime in {places:?}: run scripts/setup.sh test, or name it in {LIBRARY_VARIABLE}"
+            "no libfaketime in {places:?}: run scripts/setup.sh test, or name it in \
+             {LIBRARY_VARIABLE}"
         ),
     }
 }

@@ -76,8 +76,8 @@ impl PgVersion {
             .collect();
         let (Self::V15 | Self::V18, [Some(oldest), Some(newest)]) = (self, &*named) else {
             bail!(
-                "{INSTEAD_VARIABLE} stands for the oldest and the newest and names two of 15 to 18, \
-                 not {names:?}"
+                "{INSTEAD_VARIABLE} stands for the oldest and the newest and names two of 15 to \
+                 18, not {names:?}"
             );
         };
         Ok(if self == Self::V15 { *oldest } else { *newest })

@@ -151,10 +151,9 @@ impl<'a> Headers<'a> {
     }
 
     fn others(&self) -> impl Iterator<Item = (&'a str, &'a str)> {
-        let is_read = |name: &str| INTERPRETED_HEADERS.iter().any(|one| name.eq_ignore_ascii_case(one));
-        let is_left_out = |name: &str| OMITTED_HEADERS.iter().any(|one| name.eq_ignore_ascii_case(one));
-        let others = self.0.iter().copied();
-        others.filter(move |(name, _)| !is_read(name) && !is_left_out(name))
+        let is = |name: &str, list: &[&str]| list.iter().any(|one| name.eq_ignore_ascii_case(one));
+        let all = self.0.iter().copied();
+        all.filter(move |(name, _)| !is(name, &INTERPRETED_HEADERS) && !is(name, &OMITTED_HEADERS))
     }
 }
 
