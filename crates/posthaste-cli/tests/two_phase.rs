@@ -247,7 +247,7 @@ async fn transactions_stuck_for_an_hour_are_listed() -> anyhow::Result<()> {
     fake.make_unreadable([("documents", "alice")]);
     let refreshed = || fake.call("POST", "/transactions/_refresh", b"");
     let young = std::time::Duration::from_secs(3_500);
-    fake.pass(young);
+    fake.advance_clock(young);
     refreshed();
     let stuck = ["list", "--stuck-for", "3600"];
     assert_eq!(run(&stuck).await?, "no transaction matches");
@@ -256,7 +256,7 @@ async fn transactions_stuck_for_an_hour_are_listed() -> anyhow::Result<()> {
         output.contains("1 still open") && !output.contains("for an hour"),
         "{output}"
     );
-    fake.pass(young);
+    fake.advance_clock(young);
     refreshed();
     let output = run(&stuck).await?;
     assert!(

@@ -21,7 +21,7 @@ const HOUR: i64 = 3_600;
 fn catch_up(fake: &FakeElastic) {
     const BEGIN: i64 = 1_767_225_600_000;
     let ms = Timestamp::now().as_millisecond() - BEGIN;
-    fake.pass(Duration::from_millis(u64::try_from(ms).unwrap()));
+    fake.advance_clock(Duration::from_millis(u64::try_from(ms).unwrap()));
 }
 
 pub async fn prepared() -> (FakeElastic, Arc<Coordinator>) {

@@ -193,7 +193,7 @@ async fn failures_are_reproducible_by_seed() {
         let (fake, client) = fake(seed).await;
         fake.faults(Faults {
             lies: 0.05,
-            ..Faults::honest(0.1)
+            ..Faults::without_lies(0.1)
         });
         let mut result = String::new();
         for n in 0..200_i64 {
@@ -283,7 +283,7 @@ async fn the_fake_can_delete_a_document_directly() {
 async fn runs_without_a_connection_are_deterministic() {
     let story = async |seed| {
         let fake = Arc::new(FakeElastic::new(seed));
-        fake.faults(Faults::honest(0.1));
+        fake.faults(Faults::without_lies(0.1));
         let carrying = fake.clone();
         let client = client("http://carried").with_transport(move |request| {
             let fake = carrying.clone();

@@ -252,7 +252,7 @@ async fn mails_interrupted_by_a_crash_are_unknown_until_the_provider_is_asked() 
         return;
     };
     let (_client, mut failed) = failed_mails(setup.db.url()).await.unwrap();
-    setup.server.order(&json!({ "delay": 3600 })).unwrap();
+    setup.server.set_behaviour(&json!({ "delay": 3600 })).unwrap();
     let id = setup.order().await;
     let lost = setup.worker();
     let lost = tokio::spawn(async move { lost.step().await.map_err(|error| error.to_string()) });
@@ -298,7 +298,7 @@ async fn leases_are_renewed_while_the_mail_server_is_slow() {
     let Some(setup) = Setup::new("leases_are_renewed_while_the_mail_server_is_slow").await else {
         return;
     };
-    setup.server.order(&json!({ "delay": 3.5 })).unwrap();
+    setup.server.set_behaviour(&json!({ "delay": 3.5 })).unwrap();
     let id = setup.order().await;
     let slow = setup.worker();
     let slow = tokio::spawn(async move { slow.step().await.map_err(|error| error.to_string()) });
@@ -339,7 +339,7 @@ async fn refused_mails_fail_and_are_retried_only_if_configured() {
     };
     setup
         .server
-        .order(&json!({ "rcpt": "550 nobody" }))
+        .set_behaviour(&json!({ "rcpt": "550 nobody" }))
         .unwrap();
     let id = setup.order().await;
     setup.work_until(id, "failed").await;
@@ -347,7 +347,7 @@ async fn refused_mails_fail_and_are_retried_only_if_configured() {
         setup.reconciler(UnqueryableProvider).pass().await.unwrap(),
         0
     );
-    setup.server.order(&json!({})).unwrap();
+    setup.server.set_behaviour(&json!({})).unwrap();
     let mut reconciler = setup.reconciler(UnqueryableProvider);
     reconciler.retries_failed = true;
     assert_eq!(reconciler.pass().await.unwrap(), 1);

@@ -333,7 +333,7 @@ impl Index for Elastic {
         })
     }
 
-    fn make<'a>(&'a self, fields: &'a [Field]) -> BoxFuture<'a, Result<(), IndexError>> {
+    fn create_if_missing<'a>(&'a self, fields: &'a [Field]) -> BoxFuture<'a, Result<(), IndexError>> {
         Box::pin(async move {
             match self.is_alias() {
                 true => self.current_index(fields).await.map(drop),

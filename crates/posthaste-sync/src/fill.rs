@@ -25,7 +25,7 @@ pub async fn fill(source: &dyn Source, index: &dyn Index) -> Result<u64, IndexEr
         );
     }
     // After the jobs: a process that dies between the two leaves an index that is still empty.
-    index.make(&source.fields().await?).await?;
+    index.create_if_missing(&source.fields().await?).await?;
     Ok(jobs)
 }
 

@@ -251,7 +251,7 @@ impl SharedState {
             self.is_filled.store(true, Ordering::Relaxed);
         } else {
             // The index may have been deleted again before it had any document.
-            self.index.make(&self.source.fields().await?).await?;
+            self.index.create_if_missing(&self.source.fields().await?).await?;
         }
         Ok(())
     }

@@ -138,7 +138,7 @@ async fn half_open_connections_receive_nothing_and_never_recover() -> anyhow::Re
     );
     assert_eq!(stage.notes().await?, 1);
     assert_eq!(
-        stage.proxy.lost(),
+        stage.proxy.lost_connections(),
         1,
         "a connection dies once, and the new one has not"
     );

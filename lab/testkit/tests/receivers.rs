@@ -302,13 +302,13 @@ with smtplib.SMTP('127.0.0.1', int(sys.argv[1])) as server:
     assert_eq!(effects[0].id, "<first@posthaste>");
     assert_eq!(effects[0].args, json!(["to@example.com"]));
 
-    smtp.order(&json!({"rcpt": "550 no such user"}))?;
+    smtp.set_behaviour(&json!({"rcpt": "550 no such user"}))?;
     assert!(failure(&mut send("second"))?.contains("550"));
-    smtp.order(&json!({"data": "451 try again"}))?;
+    smtp.set_behaviour(&json!({"data": "451 try again"}))?;
     assert!(failure(&mut send("third"))?.contains("451"));
     assert_eq!(smtp.effects()?.len(), 1);
 
-    smtp.order(&json!({"cut": true}))?;
+    smtp.set_behaviour(&json!({"cut": true}))?;
     assert!(failure(&mut send("fourth"))?.contains("SMTPServerDisconnected"));
     assert_eq!(
         smtp.effects()?.len(),
@@ -317,7 +317,7 @@ with smtplib.SMTP('127.0.0.1', int(sys.argv[1])) as server:
     );
     smtp.kill9()?;
     smtp.restart()?;
-    smtp.order(&json!({}))?;
+    smtp.set_behaviour(&json!({}))?;
     run(&mut send("fifth"))?;
     assert_eq!(std::fs::read_dir(smtp.path().join("mail/new"))?.count(), 3);
     Ok(())

@@ -51,7 +51,7 @@ fn page() -> Page {
     Page::new(&table(), "10:20:12".parse().unwrap(), rows)
 }
 
-fn left(seen: &[(u32, TouchedRows)]) -> Vec<String> {
+fn ids_left(seen: &[(u32, TouchedRows)]) -> Vec<String> {
     let rows = page().rows_without_newer_version(seen).into_iter();
     rows.map(|row| match &row[0] {
         Value::Text(text) => text.clone(),
@@ -62,7 +62,7 @@ fn left(seen: &[(u32, TouchedRows)]) -> Vec<String> {
 
 #[test]
 fn chunks_keep_rows_that_match_the_filter() {
-    assert_eq!(left(&[]), ["1", "2", "4"]);
+    assert_eq!(ids_left(&[]), ["1", "2", "4"]);
     let page = page();
     assert_eq!(page.last_key(), Some(&key("1", "4")));
     assert!(page.is_last_page(5) && !page.is_last_page(4));
@@ -72,11 +72,11 @@ fn chunks_keep_rows_that_match_the_filter() {
 fn unseen_changes_remove_their_rows_from_the_chunk() {
     let rows = |keys: &[&str]| TouchedRows::Rows(keys.iter().map(|one| key("1", one)).collect());
     // 5 was committed before the snapshot, 12 ran then, 20 began later.
-    assert_eq!(left(&[(5, rows(&["1"]))]), ["1", "2", "4"]);
-    assert_eq!(left(&[(12, rows(&["1", "9"]))]), ["2", "4"]);
-    assert_eq!(left(&[(20, rows(&["2"])), (12, rows(&["4"]))]), ["1"]);
-    assert_eq!(left(&[(5, TouchedRows::All)]), ["1", "2", "4"]);
-    assert!(left(&[(20, TouchedRows::All)]).is_empty());
+    assert_eq!(ids_left(&[(5, rows(&["1"]))]), ["1", "2", "4"]);
+    assert_eq!(ids_left(&[(12, rows(&["1", "9"]))]), ["2", "4"]);
+    assert_eq!(ids_left(&[(20, rows(&["2"])), (12, rows(&["4"]))]), ["1"]);
+    assert_eq!(ids_left(&[(5, TouchedRows::All)]), ["1", "2", "4"]);
+    assert!(ids_left(&[(20, TouchedRows::All)]).is_empty());
 }
 
 #[test]

@@ -31,7 +31,7 @@ impl Store {
             done: begins,
             ..Mark::default()
         };
-        let turn = self.turn().await?;
+        let turn = self.read_turn().await?;
         self.put_mark(turn, epoch, mark).await
     }
 
@@ -82,7 +82,7 @@ impl Store {
             let reason = format!("the change at {position} was skipped");
             let at = position.commit;
             self.put_gap(epoch, at, Some(at), &reason, tables).await?;
-            let turn = self.turn().await?;
+            let turn = self.read_turn().await?;
             let done = mark.done;
             self.put_mark(turn, epoch, Mark { position, done }).await
         })

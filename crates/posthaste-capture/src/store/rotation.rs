@@ -22,20 +22,20 @@ const SET_TURN: &str = "SELECT setval('posthaste.capture_turn'::regclass, $1::bi
 
 impl Store {
     /// The turn, whose parity selects the table of marks, and whether that table is long.
-    async fn turn_and_length(&self) -> Result<(i64, bool), Error> {
+    async fn read_turn_and_length(&self) -> Result<(i64, bool), Error> {
         let rows = self.query("cannot read marks", READ_TURN, &[]).await?;
         let read = |row: &Row| Ok((row.try_get(0)?, row.try_get(1)?));
         rows.first().map_or(Ok((0, false)), read).map_err(read_error)
     }
 
-    pub(crate) async fn turn(&self) -> Result<i64, Error> {
-        Ok(self.turn_and_length().await?.0)
+    pub(crate) async fn read_turn(&self) -> Result<i64, Error> {
+        Ok(self.read_turn_and_length().await?.0)
     }
 
     /// Empties the other table and continues the marks there, if they are many. Keeps the newest of
     /// each capture.
     pub(crate) async fn rotate_long_marks(&self) -> Result<(), Error> {
-        let (turn, is_mark_due) = self.turn_and_length().await?;
+        let (turn, is_mark_due) = self.read_turn_and_length().await?;
         if !is_mark_due {
             return Ok(());
         }
@@ -44,7 +44,7 @@ impl Store {
             self.run(what, COMMIT_LOCALLY).await?;
             self.run(what, SHORT_LOCK_TIMEOUT).await?;
             self.query(what, LOCK_ALL_MARKS, &[]).await?;
-            if self.turn().await? != turn {
+            if self.read_turn().await? != turn {
                 return Ok(());
             }
             // The newest marks are in the current table before the other one is emptied.

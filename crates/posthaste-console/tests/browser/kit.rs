@@ -174,7 +174,7 @@ impl Window {
     pub async fn barriers(&self, rules: &[&str]) -> Vec<String> {
         let has_axe = self.value("typeof axe").await != "undefined";
         if !has_axe {
-            let axe = Browser::axe().expect("axe-core");
+            let axe = Browser::axe_source().expect("axe-core");
             self.driver.run(&axe).await.expect("axe-core");
         }
         let found = self.driver.run_until_done(AUDIT, vec![json!(rules)]).await;

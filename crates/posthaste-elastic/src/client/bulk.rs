@@ -129,7 +129,7 @@ mod tests {
 
     use super::*;
 
-    fn answered(items: Value, operations: &[Operation]) -> Result<Vec<ErrorKind>, Error> {
+    fn error_kinds(items: Value, operations: &[Operation]) -> Result<Vec<ErrorKind>, Error> {
         let bulk = serde_json::from_value(json!({"errors": true, "items": items})).unwrap();
         let outcomes = match_outcomes(bulk, operations)?;
         Ok(outcomes
@@ -147,7 +147,7 @@ mod tests {
         };
         let conflict = json!({"delete": {"_id": "2", "status": 409,
             "error": {"type": "version_conflict_engine_exception", "reason": "r"}}});
-        let right = answered(json!([gone("1"), conflict.clone()]), &asked).unwrap();
+        let right = error_kinds(json!([gone("1"), conflict.clone()]), &asked).unwrap();
         assert_eq!(right, [ErrorKind::Invalid, ErrorKind::Conflict]);
         let created = json!({"delete": {"_id": "2", "status": 201, "result": "created",
             "_version": 2, "_seq_no": 1, "_primary_term": 1}});
@@ -160,7 +160,7 @@ mod tests {
             json!([gone("1"), indexed]),
             json!([gone("1"), bare]),
         ] {
-            let error = answered(wrong.clone(), &asked).unwrap_err();
+            let error = error_kinds(wrong.clone(), &asked).unwrap_err();
             assert!(error.may_have_been_done(), "{wrong}");
         }
     }

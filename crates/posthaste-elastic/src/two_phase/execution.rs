@@ -292,15 +292,15 @@ mod tests {
     use super::*;
 
     /// Answers every request before this step as a correct store does.
-    fn until(step: Step, mut execution: Execution) -> Execution {
+    fn answered_until(step: Step, mut execution: Execution) -> Execution {
         while execution.step() != step {
-            let answers: Vec<_> = execution.requests().into_iter().map(well).collect();
+            let answers: Vec<_> = execution.requests().into_iter().map(correct_response).collect();
             assert_eq!(execution.apply_answers(&answers), Progress::Next);
         }
         execution
     }
 
-    fn well(request: Request) -> Response {
+    fn correct_response(request: Request) -> Response {
         match request {
             Request::Read => Response::State(Some(State::Created)),
             Request::ReadMark(_) => Response::Mark(Fence(7)),
@@ -315,7 +315,7 @@ mod tests {
         loop {
             let requests = execution.requests();
             result.push((execution.step(), requests.len()));
-            let answers: Vec<_> = requests.into_iter().map(well).collect();
+            let answers: Vec<_> = requests.into_iter().map(correct_response).collect();
             match execution.apply_answers(&answers) {
                 Progress::Next => {}
                 end => {
@@ -344,14 +344,14 @@ mod tests {
             Response::Rejected(Obstacle::Fenced),
         ] {
             for step in [Step::Begin, Step::Commit, Step::Settle, Step::Finish] {
-                let mut execution = until(step, Execution::for_new(2, 0));
+                let mut execution = answered_until(step, Execution::for_new(2, 0));
                 let mut answers = vec![Response::Acknowledged; execution.requests().len()];
                 answers[0] = other;
                 assert_eq!(execution.apply_answers(&answers), Progress::Again, "{step:?}");
                 assert_eq!(execution.step(), Step::Read);
             }
         }
-        let mut execution = until(Step::Settle, Execution::for_new(2, 0));
+        let mut execution = answered_until(Step::Settle, Execution::for_new(2, 0));
         assert_eq!(
             execution.apply_answers(&[Response::Acknowledged]),
             Progress::Again
@@ -361,7 +361,7 @@ mod tests {
     #[test]
     fn permanent_refusals_abort_and_temporary_ones_retry() {
         let refused = |patience, obstacle| {
-            let mut execution = until(Step::Hold, Execution::for_new(2, patience));
+            let mut execution = answered_until(Step::Hold, Execution::for_new(2, patience));
             let progress =
                 execution.apply_answers(&[Response::Acknowledged, Response::Rejected(obstacle)]);
             (progress, execution.step(), execution.reason())
@@ -389,7 +389,7 @@ mod tests {
         let missing = [Response::Mark(Fence(0)), Response::Missing];
         let mut execution = Execution::for_new(2, 0);
         assert_eq!(execution.apply_answers(&missing), Progress::Missing(1));
-        let mut execution = until(Step::Begin, Execution::for_new(2, 0));
+        let mut execution = answered_until(Step::Begin, Execution::for_new(2, 0));
         assert_eq!(execution.apply_answers(&[Response::Ambiguous]), Progress::Again);
         let absent = [Response::State(None)];
         assert_eq!(execution.apply_answers(&absent), Progress::Next);

@@ -190,7 +190,7 @@ fn includes_mapping(found: &Value, needed: &Value) -> bool {
 mod tests {
     use super::*;
 
-    fn described(settings: Value, mappings: Value) -> Value {
+    fn index_description(settings: Value, mappings: Value) -> Value {
         json!({"settings": {"index": settings}, "mappings": mappings})
     }
 
@@ -199,7 +199,7 @@ mod tests {
         let mapping = parse_json(DOCUMENTS_MAPPING).unwrap();
         let none = json!({"number_of_replicas": "0"});
         let judged = |settings: &Value, mappings: &Value| {
-            let index = described(settings.clone(), mappings.clone());
+            let index = index_description(settings.clone(), mappings.clone());
             check_index(&index, &mapping).err().unwrap_or("fits")
         };
         assert_eq!(judged(&none, &mapping), "fits");

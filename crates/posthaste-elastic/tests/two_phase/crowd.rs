@@ -139,7 +139,7 @@ async fn four_hundred_concurrent_transfers_on_one_account_all_succeed() {
             Err(other) => panic!("{other}"),
         }
     }
-    fake.pass(Duration::from_secs(3_601));
+    fake.advance_clock(Duration::from_secs(3_601));
     coordinator.client().refresh("transactions").await.unwrap();
     coordinator.recover(Duration::ZERO).await.unwrap();
     let left = balances(&coordinator, &["hot", "b"]).await;

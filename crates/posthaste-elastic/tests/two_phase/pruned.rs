@@ -124,7 +124,7 @@ async fn transactions_with_holds_or_missing_documents_are_kept() {
     let again = Operation::index("documents", "b", &again).unwrap();
     coordinator.client().write(&again).await.unwrap();
     fake.remove_without_trace("documents", "gone");
-    fake.pass(2 * HOUR);
+    fake.advance_clock(2 * HOUR);
     let pruned = coordinator.prune(HOUR).await.unwrap();
     assert_eq!((pruned.forgotten, pruned.kept), (1, 2), "{pruned:?}");
     assert!(coordinator.get("set").await.unwrap().is_none());
@@ -178,7 +178,7 @@ async fn stale_copies_of_holds_are_counted() {
     let transfer = Transaction::transfer("t", "a", "b", 3).unwrap();
     coordinator.run(&transfer).await.unwrap();
     let old = unsettled(&document(&coordinator, "b").await, &transfer, 1);
-    fake.pass(2 * HOUR);
+    fake.advance_clock(2 * HOUR);
     let pruned = with_stale_copy(&fake, "b", &old).prune(HOUR).await.unwrap();
     assert_eq!((pruned.forgotten, pruned.kept), (0, 1), "{pruned:?}");
     agrees(&coordinator).await;
@@ -198,7 +198,7 @@ async fn holds_of_counted_history_are_judged_correctly() {
     let held = Transaction::transfer("held", "a", "b", 3).unwrap();
     let again = unsettled(&document(&coordinator, "b").await, &held, 1);
     write(&coordinator, "b", &again).await;
-    fake.pass(2 * HOUR);
+    fake.advance_clock(2 * HOUR);
     let before = coordinator.audit().await.unwrap();
     assert_eq!(before.disagreements.len(), 1, "{before:?}");
     let pruned = coordinator.prune(HOUR).await.unwrap();

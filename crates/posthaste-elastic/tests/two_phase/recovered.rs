@@ -134,11 +134,11 @@ async fn a_page_of_unreadable_transactions_is_reported_and_blocks_nobody() {
         let transfer = Transaction::transfer(&format!("lost{at}"), "far", "b", 1).unwrap();
         left_behind(&coordinator, &transfer, Step::Begin).await;
     }
-    fake.pass(Duration::from_secs(5));
+    fake.advance_clock(Duration::from_secs(5));
     let good = Transaction::transfer("good", "a", "b", 1).unwrap();
     coordinator.create_transaction(&good).await.unwrap();
     fake.make_unreadable([("documents", "far")]);
-    fake.pass(2 * MINUTE);
+    fake.advance_clock(2 * MINUTE);
     refreshed(&coordinator).await;
 
     let begun = std::time::Instant::now();
@@ -159,7 +159,7 @@ async fn a_page_of_unreadable_transactions_is_reported_and_blocks_nobody() {
 
     // Attempts do not count as changes of state.
     assert_eq!(coordinator.list_stuck(HOUR).await.unwrap().len(), 0);
-    fake.pass(HOUR - MINUTE);
+    fake.advance_clock(HOUR - MINUTE);
     let recovered = coordinator.recover(MINUTE).await.unwrap();
     assert_eq!(recovered.open.len(), LOST);
     refreshed(&coordinator).await;
@@ -170,7 +170,7 @@ async fn a_page_of_unreadable_transactions_is_reported_and_blocks_nobody() {
         assert_eq!(one.record.unwrap().attempts, Some(2));
     }
     fake.make_unreadable([]);
-    fake.pass(HOUR);
+    fake.advance_clock(HOUR);
     let recovered = coordinator.recover(MINUTE).await.unwrap();
     assert_eq!((recovered.finished, recovered.open.len()), (LOST, 0));
     let left = balances(&coordinator, &["far", "a", "b"]).await;
@@ -194,7 +194,7 @@ async fn blockers_are_rules_refusals_or_unreadable_documents() {
     let twice = Operation::index("transactions", "twice", &twice).unwrap();
     coordinator.client().write(&twice).await.unwrap();
     fake.make_unreadable([("documents", "far")]);
-    fake.pass(Duration::from_secs(120));
+    fake.advance_clock(Duration::from_secs(120));
     refreshed(&coordinator).await;
     let stuck = coordinator.list_stuck(Duration::from_secs(60)).await.unwrap();
     let named = |id: &str| {

@@ -134,7 +134,7 @@ async fn play(seed: u64, marks: Marks) -> Vec<Option<State>> {
     }
     let transactions = some_transactions(&mut random);
     let plans = some_plans(&mut random, &transactions);
-    fake.faults(Faults::honest([0.0, 0.01, 0.05, 0.1][random.usize(..4)]));
+    fake.faults(Faults::without_lies([0.0, 0.01, 0.05, 0.1][random.usize(..4)]));
     let coordinator = &Arc::new(coordinator);
     let running = plans.into_iter().map(|plan| {
         let at = plan.transaction;
@@ -175,8 +175,8 @@ async fn play(seed: u64, marks: Marks) -> Vec<Option<State>> {
 /// the audit result stays the same.
 async fn prune(fake: &FakeElastic, coordinator: &Coordinator, transactions: &[Transaction]) {
     const HOUR: Duration = Duration::from_secs(3_600);
-    fake.pass(2 * HOUR);
-    fake.faults(Faults::honest(0.1));
+    fake.advance_clock(2 * HOUR);
+    fake.faults(Faults::without_lies(0.1));
     let (one, other) = tokio::join!(coordinator.prune(HOUR), coordinator.prune(HOUR));
     if is_replay() {
         println!("{one:?} {other:?}");
@@ -200,7 +200,7 @@ async fn prune(fake: &FakeElastic, coordinator: &Coordinator, transactions: &[Tr
 /// hour.
 async fn recover(fake: &FakeElastic, coordinator: &Coordinator, by_two: bool) {
     for _ in 0..PASSES {
-        fake.pass(Duration::from_secs(3_601));
+        fake.advance_clock(Duration::from_secs(3_601));
         let client = coordinator.client();
         client.refresh("transactions").await.unwrap();
         let another = async {

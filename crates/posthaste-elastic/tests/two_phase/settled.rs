@@ -50,7 +50,7 @@ async fn recovery_repeats_a_lost_final_update() {
     let left = balances(&coordinator, &["a", "b"]).await;
     assert_eq!((left["a"], left["b"]), (3, 7));
     assert_eq!(state(&coordinator, "t").await, Some(State::Committed));
-    fake.pass(Duration::from_secs(60));
+    fake.advance_clock(Duration::from_secs(60));
     coordinator.client().refresh("transactions").await.unwrap();
     let recovered = coordinator.recover(Duration::from_secs(50)).await.unwrap();
     assert_eq!((recovered.finished, recovered.open.len()), (1, 0));

@@ -35,7 +35,7 @@ async fn play(seed: u64) -> (u64, u64) {
     fake.faults(Faults {
         stale: 0.0,
         dirty: 0.0,
-        ..Faults::honest([0.0, 0.01, 0.05][random.usize(..3)])
+        ..Faults::without_lies([0.0, 0.01, 0.05][random.usize(..3)])
     });
     let coordinator = &coordinator;
     let running = plans.into_iter().map(|plan| {

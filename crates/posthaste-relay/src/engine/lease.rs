@@ -67,7 +67,7 @@ impl Lease {
     }
 
     /// Returns whether it is a valid renewal of the lease `before`.
-    pub(crate) fn renews(self, before: Self, now: Instant) -> bool {
+    pub(crate) fn is_renewal_of(self, before: Self, now: Instant) -> bool {
         match (before, self) {
             (Self::Held { worker: was, .. }, Self::Held { worker, .. }) => {
                 worker == was && self.may_send(now)
@@ -142,9 +142,9 @@ mod tests {
             quarantined: false,
         };
         let before = held(now, 1);
-        assert!(held(now + second, 1).renews(before, now));
-        assert!(!before.renews(before, now) && !Lease::Missing.renews(before, now));
-        assert!(!held(now + second, 2).renews(before, now));
+        assert!(held(now + second, 1).is_renewal_of(before, now));
+        assert!(!before.is_renewal_of(before, now) && !Lease::Missing.renews(before, now));
+        assert!(!held(now + second, 2).is_renewal_of(before, now));
     }
 
     #[test]

@@ -229,7 +229,7 @@ impl Shared {
         loop {
             tokio::time::sleep(lease.time_left(Instant::now())).await;
             let now = self.lease();
-            if !now.renews(lease, Instant::now()) {
+            if !now.is_renewal_of(lease, Instant::now()) {
                 return;
             }
             lease = now;

@@ -33,7 +33,7 @@ async fn the_asynq_inspector_shows_completions_errors_and_counts() {
     let client = redis::Client::open(setup.redis.url()).unwrap();
     let mut redis = client.get_multiplexed_async_connection().await.unwrap();
     let begun = jiff::Timestamp::now().as_second();
-    setup.server.order(&json!({ "rcpt": "450 later" })).unwrap();
+    setup.server.set_behaviour(&json!({ "rcpt": "450 later" })).unwrap();
     let id = setup.order().await;
     assert_eq!(setup.worker().step().await.unwrap(), Step::Worked);
     let key = format!("asynq:{{mail}}:t:{id}");
@@ -44,7 +44,7 @@ async fn the_asynq_inspector_shows_completions_errors_and_counts() {
     assert!((begun..begun + 60).contains(&task.last_failed_at));
     assert_eq!(task.completed_at, 0);
 
-    setup.server.order(&json!({})).unwrap();
+    setup.server.set_behaviour(&json!({})).unwrap();
     setup.work_until(id, "sent").await;
     let task: Vec<u8> = redis.hget(&key, "msg").await.unwrap();
     let task = TaskState::decode(&*task).unwrap();
@@ -76,7 +76,7 @@ async fn asynq_workers_continue_the_retry_count_of_ours() {
     if !are_here(test, &[Receiver::Asynq]) {
         return;
     }
-    setup.server.order(&json!({ "rcpt": "450 later" })).unwrap();
+    setup.server.set_behaviour(&json!({ "rcpt": "450 later" })).unwrap();
     let id = setup.order().await;
     assert_eq!(setup.worker().step().await.unwrap(), Step::Worked);
     let asynq = Worker::asynq(&setup.redis.url(), &["mail"]).unwrap();

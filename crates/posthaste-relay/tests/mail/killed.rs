@@ -25,14 +25,14 @@ async fn mails_of_a_killed_worker_are_not_resent_and_the_next_is_sent() {
     let Some(setup) = Setup::new(test).await else {
         return;
     };
-    setup.server.order(&json!({ "delay": 3600 })).unwrap();
+    setup.server.set_behaviour(&json!({ "delay": 3600 })).unwrap();
     let id = setup.order().await;
     let mut killed = working(&setup);
     let taken = async || Ok(setup.mails() == 1);
     eventually(SOON, "the server has it", taken).await.unwrap();
     killed.kill().unwrap();
     assert_eq!(setup.state(id).await, "sending");
-    setup.server.order(&json!({})).unwrap();
+    setup.server.set_behaviour(&json!({})).unwrap();
 
     let mut other = working(&setup);
     let next = setup.order().await;

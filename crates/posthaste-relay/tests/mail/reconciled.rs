@@ -137,7 +137,7 @@ async fn mails_missing_at_the_provider_are_resent_with_backoff() {
     let Some(setup) = Setup::new(test).await else {
         return;
     };
-    setup.server.order(&json!({ "cut": true })).unwrap();
+    setup.server.set_behaviour(&json!({ "cut": true })).unwrap();
     let reconciler = Reconciler {
         resends: Backoff {
             base: Duration::from_secs(1000),

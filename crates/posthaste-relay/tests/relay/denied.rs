@@ -312,13 +312,13 @@ async fn smtp_denials_of_the_account_count_no_attempt() {
         ("rcpt", "530 5.7.0 Must issue a STARTTLS command first"),
         ("data", "550 5.7.13 User account disabled"),
     ] {
-        server.order(&json!({ step: answer })).unwrap();
+        server.set_behaviour(&json!({ step: answer })).unwrap();
         let smtp = Smtp::new(&server.url()).unwrap();
         let smtp = smtp.from("us@example.com").to("them@example.com");
         let waiting = Waiting::on(Arc::new(smtp), &["m"; 6]).await;
         let (code, text) = answer.split_once(' ').unwrap();
         waiting.says(&[code, text, "; set a "]).await;
-        server.order(&json!({})).unwrap();
+        server.set_behaviour(&json!({})).unwrap();
         waiting.finish().await;
     }
     assert_eq!(server.effects().unwrap().len(), 5 * 6, "each once");

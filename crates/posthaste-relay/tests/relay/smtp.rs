@@ -149,7 +149,7 @@ async fn a_lost_answer_resends_or_discards_the_mail_as_configured() {
     let Some(setup) = Setup::new("a_mail_whose_answer_is_lost").await else {
         return;
     };
-    setup.server.order(&json!({ "cut": true })).unwrap();
+    setup.server.set_behaviour(&json!({ "cut": true })).unwrap();
     setup.enqueue(&[json!({ "to": "a@example.com" })]).await;
     let worker = setup
         .work(setup.relay().on_ambiguous(OnAmbiguous::Discard))
@@ -171,7 +171,7 @@ async fn a_lost_answer_resends_or_discards_the_mail_as_configured() {
     let twice = async || Ok(setup.mails().len() > 2);
     eventually(SOON, "it is sent again", twice).await.unwrap();
     assert!(setup.left().await[1].1 > 0, "an attempt is counted");
-    setup.server.order(&json!({})).unwrap();
+    setup.server.set_behaviour(&json!({})).unwrap();
     let done = async || Ok(unfinished(&setup.client).await == 1);
     eventually(SOON, "it is sent", done).await.unwrap();
     let mails = setup.mails();
@@ -187,7 +187,7 @@ async fn only_the_interrupted_mail_is_ambiguous() {
     };
     let to = |n: usize| json!({ "to": format!("n{n}@example.com") });
     // The server accepts each mail at once and answers too late.
-    setup.server.order(&json!({ "delay": 3600 })).unwrap();
+    setup.server.set_behaviour(&json!({ "delay": 3600 })).unwrap();
     setup.enqueue(&[to(0), to(1)]).await;
     let relay = || {
         setup
@@ -270,7 +270,7 @@ async fn refused_recipients_reject_the_mail_and_deferred_ones_wait() {
 
     setup
         .server
-        .order(&json!({ "rcpt": "451 greylisted" }))
+        .set_behaviour(&json!({ "rcpt": "451 greylisted" }))
         .unwrap();
     setup.enqueue(&[json!({ "to": "b@example.com" })]).await;
     let counted = async || {
@@ -281,7 +281,7 @@ async fn refused_recipients_reject_the_mail_and_deferred_ones_wait() {
             .is_some_and(|(_, counted, _)| *counted > 0))
     };
     eventually(SOON, "it is put off", counted).await.unwrap();
-    setup.server.order(&json!({})).unwrap();
+    setup.server.set_behaviour(&json!({})).unwrap();
     let taken = async || Ok(setup.mails().len() == 1);
     eventually(SOON, "it is taken", taken).await.unwrap();
     worker.stop().await.unwrap();

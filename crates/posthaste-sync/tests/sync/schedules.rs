@@ -192,7 +192,7 @@ impl Schedule {
                 bytes: 60,
             };
             // A sync does this before a pass.
-            match index.make(&[]).await {
+            match index.create_if_missing(&[]).await {
                 Ok(()) => pass.run(&requests).await,
                 Err(IndexError(why)) => vec![SyncOutcome::Rescheduled(why); requests.len()],
             }

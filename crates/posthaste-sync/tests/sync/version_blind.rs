@@ -53,8 +53,8 @@ impl Index for VersionBlind {
         self.inner.walk(after, most)
     }
 
-    fn make<'a>(&'a self, fields: &'a [Field]) -> BoxFuture<'a, Result<(), IndexError>> {
-        self.inner.make(fields)
+    fn create_if_missing<'a>(&'a self, fields: &'a [Field]) -> BoxFuture<'a, Result<(), IndexError>> {
+        self.inner.create_if_missing(fields)
     }
 
     fn prune_deletions(&self, older_than: Duration) -> BoxFuture<'_, Result<u64, IndexError>> {

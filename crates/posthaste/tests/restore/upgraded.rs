@@ -12,7 +12,7 @@ async fn pg_upgrade_runs_each_unfinished_job_once() {
     let source = TestDb::empty(&old).await.unwrap();
     migrate(&mut source.client().await.unwrap()).await.unwrap();
     let past = Past::fill(&source, 4000).await.unwrap();
-    let Some(new) = old.upgraded(PgVersion::V18).unwrap() else {
+    let Some(new) = old.upgrade_to(PgVersion::V18).unwrap() else {
         return;
     };
     let target = TestDb::of(&new, source.name());

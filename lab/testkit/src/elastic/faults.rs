@@ -48,7 +48,7 @@ pub struct Faults {
 impl Faults {
     /// Sets all faults but `lies` to this probability. No protocol can tolerate a server that
     /// acknowledges writes which it did not store.
-    pub fn honest(often: f64) -> Self {
+    pub fn without_lies(often: f64) -> Self {
         Self {
             lost_before: often,
             lost_after: often,

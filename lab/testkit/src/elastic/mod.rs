@@ -153,7 +153,7 @@ impl FakeElastic {
     }
 
     /// Advances its clock, which scripts and pipelines read.
-    pub fn pass(&self, time: std::time::Duration) {
+    pub fn advance_clock(&self, time: std::time::Duration) {
         let ms = i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
         let state = &mut self.inner().state;
         state.now = state.now.saturating_add(ms);

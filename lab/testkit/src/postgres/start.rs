@@ -245,7 +245,7 @@ impl PgServer {
 
     /// Upgrades this server with `pg_upgrade` to another version, and stops it. Returns `None` if
     /// this version lacks the required programs.
-    pub fn upgraded(&self, version: PgVersion) -> anyhow::Result<Option<Self>> {
+    pub fn upgrade_to(&self, version: PgVersion) -> anyhow::Result<Option<Self>> {
         if !self.bin.join("pg_resetwal").exists() {
             return Ok(None);
         }

@@ -64,12 +64,12 @@ impl PgVersion {
     /// another.
     pub fn played_by(self) -> anyhow::Result<Self> {
         match std::env::var(INSTEAD_VARIABLE) {
-            Ok(names) => self.instead(&names),
+            Ok(names) => self.replacement(&names),
             Err(_) => Ok(self),
         }
     }
 
-    fn instead(self, names: &str) -> anyhow::Result<Self> {
+    fn replacement(self, names: &str) -> anyhow::Result<Self> {
         let named: Vec<Option<Self>> = names
             .split_whitespace()
             .map(|name| Self::PROMISED.into_iter().find(|v| v.number() == name))
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn two_available_versions_replace_the_oldest_and_the_newest() {
-        let instead = |version: PgVersion, names| version.instead(names).ok();
+        let instead = |version: PgVersion, names| version.replacement(names).ok();
         assert_eq!(instead(PgVersion::V15, "16 17"), Some(PgVersion::V16));
         assert_eq!(instead(PgVersion::V18, "16 17"), Some(PgVersion::V17));
         for names in ["16", "16 19", "14 17", ""] {

@@ -137,7 +137,7 @@ impl Proxy {
     /// The number of connections that have died until now because they lost bytes while they were
     /// [half open](Self::half_open). A connection that lost nothing continues after
     /// [`restore`](Self::restore).
-    pub fn lost(&self) -> usize {
+    pub fn lost_connections(&self) -> usize {
         self.shared.lost.load(Ordering::Relaxed)
     }
 

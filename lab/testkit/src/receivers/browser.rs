@@ -92,8 +92,8 @@ impl Browser {
     }
 
     /// The source of axe-core, which checks a page for accessibility problems.
-    pub fn axe() -> anyhow::Result<String> {
-        let file = axe()?;
+    pub fn axe_source() -> anyhow::Result<String> {
+        let file = find_axe()?;
         std::fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))
     }
 }
@@ -108,7 +108,7 @@ impl Deref for Browser {
 
 /// Finds ChromeDriver, if the browser and axe-core are installed too.
 pub(super) fn find() -> anyhow::Result<PathBuf> {
-    axe()?;
+    find_axe()?;
     chromium()?;
     program("chromedriver")
 }
@@ -118,6 +118,6 @@ fn chromium() -> anyhow::Result<PathBuf> {
     found.map_or_else(|| program("chromium"), Ok)
 }
 
-fn axe() -> anyhow::Result<PathBuf> {
+fn find_axe() -> anyhow::Result<PathBuf> {
     installed("axe", "node_modules/axe-core/axe.min.js")
 }

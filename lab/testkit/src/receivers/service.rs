@@ -84,8 +84,8 @@ impl Service {
     }
 
     /// Its output since its last start.
-    pub fn said(&self) -> Vec<String> {
-        self.process().as_ref().map(said).unwrap_or_default()
+    pub fn output_lines(&self) -> Vec<String> {
+        self.process().as_ref().map(output_lines).unwrap_or_default()
     }
 
     /// Restarts it in its place; if it runs, it is stopped in order first.
@@ -112,7 +112,7 @@ impl Service {
                 Instant::now() < deadline,
                 "{} did not end: {:?}",
                 self.name,
-                said(&child)
+                output_lines(&child)
             );
             std::thread::sleep(PAUSE);
         }
@@ -138,13 +138,13 @@ impl Service {
     fn wait_until_ready(&self, child: &Child) -> anyhow::Result<()> {
         let deadline = Instant::now() + START_BOUND;
         loop {
-            let said = said(child);
-            if said.iter().any(|line| line.contains(self.ready)) {
+            let lines = output_lines(child);
+            if lines.iter().any(|line| line.contains(self.ready)) {
                 return Ok(());
             }
             if Instant::now() > deadline || !crate::is_alive(child.pid()) {
-                let last = said.len().saturating_sub(30);
-                bail!("{} did not start: {}", self.name, said[last..].join("\n"));
+                let last = lines.len().saturating_sub(30);
+                bail!("{} did not start: {}", self.name, lines[last..].join("\n"));
             }
             std::thread::sleep(PAUSE);
         }
@@ -166,7 +166,7 @@ impl Service {
     }
 }
 
-fn said(child: &Child) -> Vec<String> {
+fn output_lines(child: &Child) -> Vec<String> {
     let mut lines = child.stdout();
     lines.extend(child.stderr());
     lines

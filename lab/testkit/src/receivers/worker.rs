@@ -109,7 +109,7 @@ impl Worker {
     pub async fn wait_for(&self, count: usize, within: Duration) -> anyhow::Result<Vec<Effect>> {
         let enough = async || Ok(self.effects()?.len() >= count);
         let outcome = eventually(within, &format!("{count} effects"), enough).await;
-        outcome.with_context(|| format!("{:?} said {:?}", self.0, self.said()))?;
+        outcome.with_context(|| format!("{:?} said {:?}", self.0, self.output_lines()))?;
         self.effects()
     }
 }

@@ -226,10 +226,10 @@ impl Smtp {
         self.port
     }
 
-    /// Orders its behaviour from the next mail on, in the format of its program:
+    /// Sets its behaviour from the next mail on, in the format of its program:
     /// `{"rcpt": "550 no"}`, `{"data": "451 later"}`, `{"delay": 1.5}`, `{"cut": true}`, or `{}`
     /// for none of these.
-    pub fn order(&self, orders: &Value) -> anyhow::Result<()> {
+    pub fn set_behaviour(&self, orders: &Value) -> anyhow::Result<()> {
         let file = self.path().join("orders.json");
         // A rename, because it reads at any time and must not read an incomplete file.
         std::fs::write(file.with_extension("new"), orders.to_string())?;

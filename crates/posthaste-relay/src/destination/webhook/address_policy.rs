@@ -64,7 +64,7 @@ const fn ipv6_net([a, b]: [u16; 2], bits: u8) -> Ipv6Net {
 pub struct AddressPolicy {
     is_checked: bool,
     allowed: Vec<IpNet>,
-    names: Arc<dyn Resolve>,
+    resolver: Arc<dyn Resolve>,
 }
 
 impl AddressPolicy {
@@ -74,7 +74,7 @@ impl AddressPolicy {
         Self {
             is_checked: true,
             allowed: Vec::new(),
-            names: Arc::new(SystemResolver),
+            resolver: Arc::new(SystemResolver),
         }
     }
 
@@ -96,9 +96,9 @@ impl AddressPolicy {
     }
 
     /// Sets a resolver in place of the system's. Its results are checked like any others.
-    pub fn names(self, names: impl Resolve + 'static) -> Self {
-        let names = Arc::new(names);
-        Self { names, ..self }
+    pub fn resolver(self, resolver: impl Resolve + 'static) -> Self {
+        let resolver = Arc::new(resolver);
+        Self { resolver, ..self }
     }
 
     /// Limits a client to these addresses, except for addresses in a URL, which
@@ -134,7 +134,7 @@ impl AddressPolicy {
 
 impl Resolve for AddressPolicy {
     fn resolve(&self, name: Name) -> Resolving {
-        let (address_policy, found) = (self.clone(), self.names.resolve(name));
+        let (address_policy, found) = (self.clone(), self.resolver.resolve(name));
         Box::pin(async move {
             let found = found.await?;
             let admitted: Vec<SocketAddr> = found

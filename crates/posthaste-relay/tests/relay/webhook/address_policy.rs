@@ -119,7 +119,7 @@ async fn private_addresses_are_unreachable_in_any_notation() {
         let url = vector.replace("{port}", &port);
         setup.enqueue(vector, &json!({ "url": url })).await;
     }
-    let address_policy = AddressPolicy::public().names(Names::default());
+    let address_policy = AddressPolicy::public().resolver(Names::default());
     let (_, worker) = setup
         .work(each(Webhook::to_each(client(), address_policy).unwrap()))
         .await;
@@ -146,7 +146,7 @@ async fn host_names_are_checked_on_every_connection() {
     let port = setup.server.address().port();
     let beside = Server::at(([127, 0, 0, 2], port).into()).await;
     let address_policy = AddressPolicy::public().allow("127.0.0.1").unwrap();
-    let address_policy = address_policy.names(Names::default());
+    let address_policy = address_policy.resolver(Names::default());
     // No connection is reused, so each request resolves the name.
     let webhook = Webhook::to_each(client().pool_max_idle_per_host(0), address_policy).unwrap();
     let (_, worker) = setup.work(each(webhook)).await;
@@ -166,7 +166,7 @@ async fn host_names_are_checked_on_every_connection() {
 async fn jobs_wait_while_a_destination_resolves_to_a_private_address() {
     let setup = Setup::new().await;
     let port = setup.server.address().port();
-    let address_policy = AddressPolicy::public().names(Names::default());
+    let address_policy = AddressPolicy::public().resolver(Names::default());
     let url = format!("http://localhost:{port}/hook");
     let webhook = Webhook::with_address_policy(client(), &url, address_policy).unwrap();
     setup.enqueue("m", &json!({})).await;

@@ -120,7 +120,7 @@ async fn the_page_renders_and_is_accessible() -> Result<()> {
             driver.run(TOO_WIDE).await? == 0,
             "the page is too wide {at}"
         );
-        driver.run(&Browser::axe()?).await?;
+        driver.run(&Browser::axe_source()?).await?;
         let found = driver.run_until_done(AUDIT, vec![json!([])]).await?;
         ensure!(found == json!([]), "{at}: {found:#}");
         inks.push(driver.run("return colour('--ink')").await?);
