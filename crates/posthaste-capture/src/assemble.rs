@@ -9,11 +9,11 @@ use ::bytes::Bytes;
 use serde_json::{Map, Value as Json};
 use uuid::Uuid;
 
-use crate::change::{Change, Operation, ChangePlace, parse_time};
+use crate::change::{Change, ChangePlace, Operation, parse_time};
 use crate::copying::{CopiedTable, MARK_PREFIX, TouchedRows};
-use crate::event::{EventDraft, Event};
+use crate::event::{Event, EventDraft};
 use crate::lsn::Lsn;
-use crate::pgoutput::{self, OldRow, StreamMessage, Relation, Tuple, Value};
+use crate::pgoutput::{self, OldRow, Relation, StreamMessage, Tuple, Value};
 use crate::position::{Position, RecordKind, RowNumbers, Timelines, delivery_id};
 use crate::source::Source;
 
@@ -103,7 +103,8 @@ impl<'a> Assembler<'a> {
         let mut events = Vec::with_capacity(rows.len());
         let mut position = mark;
         for row in rows {
-            let step = self.assemble_change(position, relation, Operation::Read, None, Some(row))?;
+            let step =
+                self.assemble_change(position, relation, Operation::Read, None, Some(row))?;
             events.extend(step.events);
             let next = position.row.checked_add(1);
             position.row = next.ok_or("a chunk has more than 65535 rows")?;
@@ -117,7 +118,11 @@ impl<'a> Assembler<'a> {
     }
 
     /// Reads the next message, with the place of its record.
-    pub(crate) fn read_message(&mut self, record: Lsn, message: Bytes) -> Result<MessageEffect, UnreadableChange> {
+    pub(crate) fn read_message(
+        &mut self,
+        record: Lsn,
+        message: Bytes,
+    ) -> Result<MessageEffect, UnreadableChange> {
         let mut position = Position {
             commit: self.transaction.map_or(Lsn(0), |open| open.commit),
             record,
@@ -140,7 +145,12 @@ impl<'a> Assembler<'a> {
         }
     }
 
-    fn apply_message(&mut self, record: Lsn, position: Position, part: StreamMessage) -> Result<MessageEffect, String> {
+    fn apply_message(
+        &mut self,
+        record: Lsn,
+        position: Position,
+        part: StreamMessage,
+    ) -> Result<MessageEffect, String> {
         let (oid, operation, old, new) = match part {
             StreamMessage::Begin { commit, at, xid } => {
                 self.transaction = Some(OpenTransaction {
@@ -165,7 +175,9 @@ impl<'a> Assembler<'a> {
             StreamMessage::Insert { oid, new } => (oid, Operation::Insert, None, Some(new)),
             StreamMessage::Update { oid, old, new } => (oid, Operation::Update, old, Some(new)),
             StreamMessage::Delete { oid, old } => (oid, Operation::Delete, Some(old), None),
-            StreamMessage::Truncate { oids } => return self.assemble_truncate(record, position, &oids),
+            StreamMessage::Truncate { oids } => {
+                return self.assemble_truncate(record, position, &oids);
+            }
             StreamMessage::Message {
                 is_transactional,
                 prefix,
@@ -183,7 +195,8 @@ impl<'a> Assembler<'a> {
                     true => self.source.draft_message(&prefix, content),
                     false => None,
                 };
-                let events = draft.map(|draft| self.assemble_event(draft, position, RecordKind::Message));
+                let events =
+                    draft.map(|draft| self.assemble_event(draft, position, RecordKind::Message));
                 let events = events.transpose()?;
                 return Ok(MessageEffect::from_event(events.flatten()));
             }
@@ -232,7 +245,10 @@ impl<'a> Assembler<'a> {
         let event = draft.map(|draft| self.assemble_event(draft, position, kind));
         let mut event = event.transpose()?.flatten();
         if let Some(event) = event.as_mut().filter(|_| !self.deleted_by.is_empty()) {
-            event.row = change.new.as_ref().map(|new| self.deletion_key(relation, new));
+            event.row = change
+                .new
+                .as_ref()
+                .map(|new| self.deletion_key(relation, new));
         }
         Ok(MessageEffect {
             touched: touched.into_iter().collect(),

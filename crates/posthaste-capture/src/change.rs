@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::value::RawValue;
 
-use crate::pgoutput::{ReplicaIdentity, OldRow, Relation, Tuple, Value};
+use crate::pgoutput::{OldRow, Relation, ReplicaIdentity, Tuple, Value};
 use crate::position::Position;
 
 /// OIDs of types whose text is JSON, except NaN and infinities.
@@ -158,7 +158,9 @@ fn columns_with_values<'a>(
     }
 }
 
-fn field_from_value<'a>((column, value): (&'a crate::pgoutput::Column, &'a Value)) -> (&'a str, Field<'a>) {
+fn field_from_value<'a>(
+    (column, value): (&'a crate::pgoutput::Column, &'a Value),
+) -> (&'a str, Field<'a>) {
     let field = match value {
         Value::Text(text) => Field::from_text(column.kind, text),
         Value::Null | Value::Unchanged => Field::Null,
@@ -231,8 +233,8 @@ pub(crate) fn parse_time(micros: i64) -> Result<Timestamp, String> {
 mod tests {
     use serde_json::{Value as Json, json};
 
-    use super::{Change, Operation, ChangePlace, encode_change};
-    use crate::pgoutput::{Column, ReplicaIdentity, OldRow, Relation, Value};
+    use super::{Change, ChangePlace, Operation, encode_change};
+    use crate::pgoutput::{Column, OldRow, Relation, ReplicaIdentity, Value};
     use crate::position::Position;
 
     const PLACE: ChangePlace = ChangePlace {
@@ -281,7 +283,8 @@ mod tests {
             old: None,
             new: Some(vec![text("7"), text("1.50"), Value::Null]),
         };
-        let (body, key) = encode_change(&relation(ReplicaIdentity::Key), &change, &[], PLACE).unwrap();
+        let (body, key) =
+            encode_change(&relation(ReplicaIdentity::Key), &change, &[], PLACE).unwrap();
         assert_eq!(
             body,
             r#"{"operation":"insert","schema":"public","table":"item","key":{"id":7},"#.to_owned()
@@ -350,7 +353,8 @@ mod tests {
             new: None,
         };
         let keys = ["id".to_owned()];
-        let (_, key) = encode_change(&relation(ReplicaIdentity::Full), &change, &keys, PLACE).unwrap();
+        let (_, key) =
+            encode_change(&relation(ReplicaIdentity::Full), &change, &keys, PLACE).unwrap();
         assert_eq!(key.as_deref(), Some(r#"{"id":7}"#));
     }
 

@@ -108,7 +108,8 @@ impl Copier {
 
     /// Whether the requested copy must be read again.
     pub(crate) fn is_due(&self) -> bool {
-        self.polled.is_none_or(|polled| polled.elapsed() >= REQUEST_POLL)
+        self.polled
+            .is_none_or(|polled| polled.elapsed() >= REQUEST_POLL)
     }
 
     /// Continues with the requested copy.
@@ -133,7 +134,11 @@ impl Copier {
             return Ok(());
         };
         let table = match source.captured_columns(&copy.table) {
-            Ok(columns) => store.describe_table(&copy.table, columns, publication).await?,
+            Ok(columns) => {
+                store
+                    .describe_table(&copy.table, columns, publication)
+                    .await?
+            }
             Err(problem) => Err(problem),
         };
         let table = match table {

@@ -202,7 +202,8 @@ impl ChunkSize {
     /// The next size after this chunk, which took this long to read.
     pub(crate) fn next_after_read(self, page: &Page, took: Duration) -> Self {
         let by_size = TARGET_CHUNK_BYTES as f64 / (page.bytes as f64).max(1.0);
-        self.scale_by(by_size.clamp(0.25, 4.0)).min(self.next_by_time(took))
+        self.scale_by(by_size.clamp(0.25, 4.0))
+            .min(self.next_by_time(took))
     }
 
     /// The next size after a chunk that took this long.

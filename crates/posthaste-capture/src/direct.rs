@@ -243,13 +243,14 @@ impl InFlight {
 mod tests {
     use std::time::Duration;
 
-    use super::{BatchSize, BacklogState, SpillPolicy};
+    use super::{BacklogState, BatchSize, SpillPolicy};
     use crate::lsn::Lsn;
 
     #[test]
     fn events_wait_only_briefly_and_only_for_a_relay_that_keeps_up() {
         let millis = Duration::from_millis;
-        let drained = |oldest: Option<u64>, held| BacklogState::new(oldest.map(millis), millis(held));
+        let drained =
+            |oldest: Option<u64>, held| BacklogState::new(oldest.map(millis), millis(held));
         assert_eq!(drained(None, 9_000), BacklogState::Whole);
         assert_eq!(drained(Some(0), 0), BacklogState::Nearly);
         assert_eq!(drained(Some(999), 1_999), BacklogState::Nearly);
@@ -271,7 +272,10 @@ mod tests {
         assert_eq!(waits, [50, 100, 200, 400, 800, 1_000, 1_000]);
         assert_eq!(pace.size(), 1);
         pace.record_success(Duration::ZERO);
-        assert_eq!((pace.size(), pace.record_failure(false).as_millis()), (2, 50));
+        assert_eq!(
+            (pace.size(), pace.record_failure(false).as_millis()),
+            (2, 50)
+        );
         assert_eq!(BatchSize::new(Some(7)).size(), 7);
     }
 

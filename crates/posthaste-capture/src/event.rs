@@ -109,7 +109,11 @@ impl Event {
         self.job_from_row(queue, row)
     }
 
-    fn job_from_row(&self, queue: &str, row: Map<String, Value>) -> Result<NewJob, posthaste::Error> {
+    fn job_from_row(
+        &self,
+        queue: &str,
+        row: Map<String, Value>,
+    ) -> Result<NewJob, posthaste::Error> {
         Ok(NewJob::new(&self.name, &json!({ "posthaste.outbox": row }))?.queue(queue))
     }
 

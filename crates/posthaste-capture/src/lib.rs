@@ -70,7 +70,7 @@ pub use capture::{Capture, Direct, Options, State, Status, Until};
 pub use error::Error;
 pub use event::Event;
 pub use lsn::Lsn;
-pub use operate::{accept_gap, cancel_copy, list_copies, list_gaps, list_captures, pause, resume};
+pub use operate::{accept_gap, cancel_copy, list_captures, list_copies, list_gaps, pause, resume};
 pub use overview::{CopyOverview, Gap, Installation, Overview};
 pub use position::Position;
 pub use run::Running;

@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn reads_times_of_settings() {
-        let read = ["0", "500ms", "60s", "1min", "2h"].map(seconds);
+        let read = ["0", "500ms", "60s", "1min", "2h"].map(parse_duration_setting);
         let expected = [0, 500, 60_000, 60_000, 7_200_000].map(Duration::from_millis);
         assert_eq!(read, expected.map(Some));
         assert_eq!(parse_duration_setting("x"), None);

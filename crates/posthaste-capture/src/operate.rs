@@ -32,7 +32,10 @@ pub async fn accept_gap(client: &Client, id: i64) -> Result<bool, posthaste::Err
 }
 
 /// Lists copies, the newest first, of one capture or of all.
-pub async fn list_copies(client: &Client, name: Option<&str>) -> Result<Vec<CopyOverview>, posthaste::Error> {
+pub async fn list_copies(
+    client: &Client,
+    name: Option<&str>,
+) -> Result<Vec<CopyOverview>, posthaste::Error> {
     store::copy::list_copies(client, name).await
 }
 
@@ -236,7 +239,10 @@ impl Capture {
     ) -> Result<bool, Error> {
         let store = Store::open(database, &self.name).await?;
         let installed = self.require_installed(&store).await?;
-        let columns = self.source.captured_columns(table).map_err(Error::stopped)?;
+        let columns = self
+            .source
+            .captured_columns(table)
+            .map_err(Error::stopped)?;
         let described = store
             .describe_table(table, columns, &installed.publication)
             .await?

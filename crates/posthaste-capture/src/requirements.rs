@@ -117,7 +117,7 @@ pub(crate) fn check_table(table: &CandidateTable, source: &Source) -> Result<(),
 
 #[cfg(test)]
 mod tests {
-    use super::{ServerSettings, CandidateTable, check_server, check_table, decide_failover};
+    use super::{CandidateTable, ServerSettings, check_server, check_table, decide_failover};
     use crate::source::{OutboxColumns, Source, TableName};
 
     fn server() -> ServerSettings {

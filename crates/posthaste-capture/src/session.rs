@@ -23,13 +23,13 @@ use crate::feed::{Feed, Frame};
 use crate::handed_rows::HandedRows;
 use crate::lsn::Lsn;
 use crate::mark::Mark;
-use crate::opening::{open_feed, plugin_options, parse_duration_setting};
+use crate::opening::{open_feed, parse_duration_setting, plugin_options};
 use crate::position::{Position, Timelines};
 use crate::requirements::check_origin;
 use crate::slot::{Slot, gap_reason};
 use crate::store::copy::CopyProgress;
 use crate::store::outbox::Deletion;
-use crate::store::{InstalledCapture, WriteOutcome, RunnerIdentity, Store};
+use crate::store::{InstalledCapture, RunnerIdentity, Store, WriteOutcome};
 
 /// Time between two batches under load. The first batch after a pause is written at once.
 const BATCH_INTERVAL: Duration = Duration::from_millis(50);
@@ -120,7 +120,9 @@ impl<'a> Session<'a> {
             feed.keep_alive_every(limit);
         }
         let deletion = match check_options(capture, &store).await {
-            Err(error) if error.is_stopped() => return stop_capture(&store, &error.to_string()).await,
+            Err(error) if error.is_stopped() => {
+                return stop_capture(&store, &error.to_string()).await;
+            }
             checked => checked?,
         };
         let options = plugin_options(&installed.publication, capture.options.local_only);
@@ -212,8 +214,13 @@ impl<'a> Session<'a> {
         let (reader, rows) = (&self.reader, (self.deletion.as_deref(), rows));
         let keep = async {
             loop {
-                match store.write_batch(reader, &jobs, xids, rows, copied, mark).await? {
-                    WriteOutcome::Unseen if stopping.is_cancelled() => return Err(not_visible_error()),
+                match store
+                    .write_batch(reader, &jobs, xids, rows, copied, mark)
+                    .await?
+                {
+                    WriteOutcome::Unseen if stopping.is_cancelled() => {
+                        return Err(not_visible_error());
+                    }
                     WriteOutcome::Unseen => sleep(VISIBILITY_POLL).await,
                     kept => return Ok::<_, Error>(kept),
                 }
@@ -261,7 +268,11 @@ enum FrameEffect {
 }
 
 /// Adds the events of a frame to the batch.
-fn add_frame_to_batch(frame: Frame, assembler: &mut Assembler<'_>, batch: &mut Batch) -> FrameEffect {
+fn add_frame_to_batch(
+    frame: Frame,
+    assembler: &mut Assembler<'_>,
+    batch: &mut Batch,
+) -> FrameEffect {
     let (record, message) = match frame {
         Frame::Data { record, message } => (record, message),
         Frame::Alive { end, is_asked } => {

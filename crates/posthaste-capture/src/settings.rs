@@ -48,7 +48,10 @@ impl Capture {
                     "its name must have a to z, 0 to 9 and _, and at most 40 of them".to_owned(),
                 );
             }
-            if let Some(unknown) = settings.keys().find(|key| !KNOWN_SETTINGS.contains(&&***key)) {
+            if let Some(unknown) = settings
+                .keys()
+                .find(|key| !KNOWN_SETTINGS.contains(&&***key))
+            {
                 return Err(format!("{unknown}: is no setting of a capture"));
             }
             let slot = match settings.get("slot") {
@@ -112,10 +115,12 @@ fn read_direct(
     let sender = route.sender().map_err(|error| error.to_string())?;
     let mut direct = Direct::new(sender);
     if let Some(bytes) = limits.remove("spill_after") {
-        direct.spill_after = parse_size(&bytes).ok_or("spill_after: must be a size such as \"1GiB\"")?;
+        direct.spill_after =
+            parse_size(&bytes).ok_or("spill_after: must be a size such as \"1GiB\"")?;
     }
     if let Some(bytes) = limits.remove("spill_most") {
-        direct.spill_most = parse_size(&bytes).ok_or("spill_most: must be a size such as \"20GiB\"")?;
+        direct.spill_most =
+            parse_size(&bytes).ok_or("spill_most: must be a size such as \"20GiB\"")?;
     }
     if limits.get("spill_after_time").and_then(Value::as_str) == Some("never") {
         direct.spill_after_time = None;
@@ -197,7 +202,10 @@ fn read_outbox_columns(settings: Option<&Value>) -> Result<OutboxColumns, String
     Ok(columns)
 }
 
-fn read_captured_tables(names: &[String], more: Option<&Value>) -> Result<Vec<CapturedTable>, String> {
+fn read_captured_tables(
+    names: &[String],
+    more: Option<&Value>,
+) -> Result<Vec<CapturedTable>, String> {
     let mut tables = Vec::with_capacity(names.len());
     for name in names {
         tables.push(CapturedTable {

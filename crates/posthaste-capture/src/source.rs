@@ -4,7 +4,7 @@ mod outbox;
 
 use bytes::Bytes;
 
-use crate::change::{self, Change, Operation, ChangePlace};
+use crate::change::{self, Change, ChangePlace, Operation};
 use crate::event::EventDraft;
 use crate::pgoutput::Relation;
 pub use outbox::OutboxColumns;

@@ -70,7 +70,10 @@ impl TwoPhase {
     async fn read(&self) -> OverviewResult {
         let started = Instant::now();
         let why = |failure: posthaste_elastic::two_phase::Failure| Arc::from(failure.to_string());
-        let stuck = self.coordinator.list_first_stuck(STUCK_AFTER, MAX_STUCK).await;
+        let stuck = self
+            .coordinator
+            .list_first_stuck(STUCK_AFTER, MAX_STUCK)
+            .await;
         let stuck = stuck.map_err(why)?;
         let open = self
             .coordinator

@@ -50,7 +50,8 @@ pub async fn migrated(server: &PgServer) -> TestDb {
         Ok(())
     };
     let copy = TestDb::from_template(server, template, migrate).await;
-    copy.expect("a migrated database").with_first_statement(GREETING)
+    copy.expect("a migrated database")
+        .with_first_statement(GREETING)
 }
 
 /// A console, and its client.

@@ -182,7 +182,9 @@ impl fmt::Debug for Error {
 /// Returns a server's error as one line, without the document that it may quote.
 pub(crate) fn quote_error(text: &str) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let ends = PREVIEW_MARKERS.iter().filter_map(|preview| line.find(preview));
+    let ends = PREVIEW_MARKERS
+        .iter()
+        .filter_map(|preview| line.find(preview));
     let line = &line[..ends.min().unwrap_or(line.len())];
     let mut start: String = line.chars().take(MAX_QUOTED_CHARS).collect();
     if start.len() < line.len() {

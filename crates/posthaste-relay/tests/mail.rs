@@ -252,7 +252,10 @@ async fn mails_interrupted_by_a_crash_are_unknown_until_the_provider_is_asked() 
         return;
     };
     let (_client, mut failed) = failed_mails(setup.db.url()).await.unwrap();
-    setup.server.set_behaviour(&json!({ "delay": 3600 })).unwrap();
+    setup
+        .server
+        .set_behaviour(&json!({ "delay": 3600 }))
+        .unwrap();
     let id = setup.order().await;
     let lost = setup.worker();
     let lost = tokio::spawn(async move { lost.step().await.map_err(|error| error.to_string()) });
@@ -298,7 +301,10 @@ async fn leases_are_renewed_while_the_mail_server_is_slow() {
     let Some(setup) = Setup::new("leases_are_renewed_while_the_mail_server_is_slow").await else {
         return;
     };
-    setup.server.set_behaviour(&json!({ "delay": 3.5 })).unwrap();
+    setup
+        .server
+        .set_behaviour(&json!({ "delay": 3.5 }))
+        .unwrap();
     let id = setup.order().await;
     let slow = setup.worker();
     let slow = tokio::spawn(async move { slow.step().await.map_err(|error| error.to_string()) });

@@ -78,7 +78,10 @@ impl Audited {
     }
 
     /// Counts documents that were not written, by reason.
-    pub(super) fn count_unwritten(&mut self, unwritten: impl IntoIterator<Item = (String, String)>) {
+    pub(super) fn count_unwritten(
+        &mut self,
+        unwritten: impl IntoIterator<Item = (String, String)>,
+    ) {
         for (_, reason) in unwritten {
             *self.reasons.entry(reason).or_default() += 1;
         }

@@ -33,7 +33,8 @@ impl Mark {
     /// Returns the mark as one number with the same order, for indexes that store a single version
     /// number; `None` if the version is below 0, or 2^51 or above.
     pub fn as_number(self) -> Option<i64> {
-        let fits = (0..1 << (63 - Self::PASS_BITS)).contains(&self.version) && self.pass <= Self::DELETION_PASS;
+        let fits = (0..1 << (63 - Self::PASS_BITS)).contains(&self.version)
+            && self.pass <= Self::DELETION_PASS;
         fits.then(|| self.version << Self::PASS_BITS | i64::from(self.pass))
     }
 

@@ -138,7 +138,10 @@ impl Direct {
         let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else {
             return self.count_and_log(&self.counts.skipped, "too many are in flight");
         };
-        let (index, longest) = (Arc::clone(&self.index), self.budget * ABANDONED_WRITE_BUDGETS);
+        let (index, longest) = (
+            Arc::clone(&self.index),
+            self.budget * ABANDONED_WRITE_BUDGETS,
+        );
         let is_filled = Arc::clone(&self.is_filled);
         // In a separate task: dropping a write midway may leave an answer pending on its
         // connection.

@@ -245,7 +245,8 @@ impl Elastic {
                 .await?;
             for ((at, _), shown) in part.iter().zip(shown) {
                 let shown = shown.map_err(|refusal| IndexError(refusal.reason))?;
-                seen[*at] = shown.map(|one| document::parse_entry(one.version, one.source.as_deref()));
+                seen[*at] =
+                    shown.map(|one| document::parse_entry(one.version, one.source.as_deref()));
             }
         }
         Ok(seen)
@@ -333,7 +334,10 @@ impl Index for Elastic {
         })
     }
 
-    fn create_if_missing<'a>(&'a self, fields: &'a [Field]) -> BoxFuture<'a, Result<(), IndexError>> {
+    fn create_if_missing<'a>(
+        &'a self,
+        fields: &'a [Field],
+    ) -> BoxFuture<'a, Result<(), IndexError>> {
         Box::pin(async move {
             match self.is_alias() {
                 true => self.current_index(fields).await.map(drop),
@@ -384,7 +388,9 @@ impl Index for Elastic {
             let next = self.alias_target(next_alias).await?;
             let next = next.filter(|next| *next != current);
             let mut all: Vec<Arc<dyn Index>> = vec![Arc::new(self.for_index(&current, alias))];
-            all.extend(next.map(|next| Arc::new(self.for_index(&next, next_alias)) as Arc<dyn Index>));
+            all.extend(
+                next.map(|next| Arc::new(self.for_index(&next, next_alias)) as Arc<dyn Index>),
+            );
             Ok(all)
         })
     }

@@ -118,7 +118,10 @@ pub trait Index: Send + Sync + 'static {
     /// Creates the index if it does not exist, for documents with these fields, as far as they are
     /// known. Called only after a check of all rows was enqueued: an index created by other means
     /// could receive documents before a sync finds it empty.
-    fn create_if_missing<'a>(&'a self, _fields: &'a [Field]) -> BoxFuture<'a, Result<(), IndexError>> {
+    fn create_if_missing<'a>(
+        &'a self,
+        _fields: &'a [Field],
+    ) -> BoxFuture<'a, Result<(), IndexError>> {
         Box::pin(async { Ok(()) })
     }
 

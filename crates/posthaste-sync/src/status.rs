@@ -64,7 +64,10 @@ impl SyncStatus {
     }
 
     /// Counts the outcomes of a batch.
-    pub(super) fn count_batch<'a>(&mut self, batch: impl Iterator<Item = (&'a Job, &'a SyncOutcome)>) {
+    pub(super) fn count_batch<'a>(
+        &mut self,
+        batch: impl Iterator<Item = (&'a Job, &'a SyncOutcome)>,
+    ) {
         let mut sums = BTreeMap::<_, u64>::new();
         for (job, outcome) in batch {
             let (what, reason) = match outcome {
@@ -95,7 +98,13 @@ impl SyncStatus {
     }
 
     /// Returns the tag under which the jobs were counted.
-    fn add_jobs(&mut self, tag: &str, what: &'static str, reason: &'static str, jobs: u64) -> String {
+    fn add_jobs(
+        &mut self,
+        tag: &str,
+        what: &'static str,
+        reason: &'static str,
+        jobs: u64,
+    ) -> String {
         let is_known = self.tags.contains(tag);
         let tag = if is_known || self.tags.len() < MAX_TAGS {
             tag

@@ -251,7 +251,9 @@ impl SharedState {
             self.is_filled.store(true, Ordering::Relaxed);
         } else {
             // The index may have been deleted again before it had any document.
-            self.index.create_if_missing(&self.source.fields().await?).await?;
+            self.index
+                .create_if_missing(&self.source.fields().await?)
+                .await?;
         }
         Ok(())
     }

@@ -161,7 +161,8 @@ impl Tantivy {
     /// `"phrases"`, `OR`, `-without`, `field:word`. Invalid parts of a query are ignored.
     pub async fn search(&self, query: &str, most: usize) -> Result<Vec<String>, IndexError> {
         let query = query.to_owned();
-        self.run_blocking(move |inner| inner.search(&query, most)).await
+        self.run_blocking(move |inner| inner.search(&query, most))
+            .await
     }
 
     async fn run_blocking<T: Send + 'static>(
@@ -241,9 +242,9 @@ impl Index for Tantivy {
         _: Proof,
     ) -> BoxFuture<'a, Result<Vec<Option<IndexedVersion>>, IndexError>> {
         let ids = ids.to_vec();
-        Box::pin(
-            self.run_blocking(move |inner| lookup::entries_by_ids(&inner.reader.searcher(), &inner.fields, &ids)),
-        )
+        Box::pin(self.run_blocking(move |inner| {
+            lookup::entries_by_ids(&inner.reader.searcher(), &inner.fields, &ids)
+        }))
     }
 
     fn walk<'a>(
@@ -275,8 +276,9 @@ impl Index for Tantivy {
         documents: &'a [(String, String)],
     ) -> BoxFuture<'a, Result<Vec<bool>, IndexError>> {
         let ids: Vec<String> = documents.iter().map(|(id, _)| id.clone()).collect();
-        let asked =
-            self.run_blocking(move |inner| lookup::hashes_by_ids(&inner.reader.searcher(), &inner.fields, &ids));
+        let asked = self.run_blocking(move |inner| {
+            lookup::hashes_by_ids(&inner.reader.searcher(), &inner.fields, &ids)
+        });
         Box::pin(async move {
             let hashes = asked.await?.into_iter().zip(documents);
             let held = hashes.map(|(held, (_, text))| held == Some(schema::hash_document(text)));

@@ -49,7 +49,8 @@ pub async fn migrated(server: &PgServer) -> TestDb {
         Ok(())
     })
     .await;
-    copy.expect("a migrated database").with_first_statement(GREETING)
+    copy.expect("a migrated database")
+        .with_first_statement(GREETING)
 }
 
 /// Returns a worker on this pool whose intervals are short enough for tests.

@@ -214,7 +214,9 @@ impl Drop for Child {
 /// been started with some of them ignored, as shells do for background processes.
 pub fn command(program: impl AsRef<OsStr>) -> Command {
     static ENV_CAN_RESET_SIGNALS: LazyLock<bool> = LazyLock::new(|| {
-        let resets = Command::new(ENV_PROGRAM).args([RESET_SIGNALS_OPTION, "true"]).output();
+        let resets = Command::new(ENV_PROGRAM)
+            .args([RESET_SIGNALS_OPTION, "true"])
+            .output();
         resets.is_ok_and(|output| output.status.success())
     });
     if !*ENV_CAN_RESET_SIGNALS {

@@ -65,7 +65,10 @@ impl TestDb {
         let template = format!("template_{template}_{}", program_name());
         // One process prepares the template; the others wait for its lock.
         admin.execute(LOCK_NAME, &[&template]).await?;
-        let ready = admin.query_opt(FIND_READY_TEMPLATE, &[&template]).await?.is_some();
+        let ready = admin
+            .query_opt(FIND_READY_TEMPLATE, &[&template])
+            .await?
+            .is_some();
         let prepared = match ready {
             true => Ok(()),
             false => prepare_template(server, &admin, &template, prepare).await,

@@ -7,7 +7,8 @@ use anyhow::{Context as _, bail};
 use tokio::time::{Instant, sleep};
 
 /// Time between two observations: short compared with any limit, and long compared with a query.
-const PAUSE_RANGE: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_millis(200);
+const PAUSE_RANGE: RangeInclusive<Duration> =
+    Duration::from_millis(10)..=Duration::from_millis(200);
 /// The pause is the time waited so far divided by this. Observing takes CPU time from the observed
 /// processes, and a result may be seen late by this part of the wait.
 const PAUSE_DIVISOR: u32 = 10;

@@ -5,7 +5,7 @@ use super::Assembler;
 use crate::copying::{CopiedTable, TouchedRows};
 use crate::event::Event;
 use crate::lsn::Lsn;
-use crate::pgoutput::{Column, ReplicaIdentity, Relation, Value};
+use crate::pgoutput::{Column, Relation, ReplicaIdentity, Value};
 use crate::position::{Position, Timelines};
 use crate::source::{CapturedTable, Source, TableName};
 

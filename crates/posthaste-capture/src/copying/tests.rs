@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use super::{ChunkSize, CopiedTable, Page, TouchedRows};
 use crate::change::{Change, Operation};
-use crate::pgoutput::{Column, ReplicaIdentity, OldRow, Relation, Tuple, Value};
+use crate::pgoutput::{Column, OldRow, Relation, ReplicaIdentity, Tuple, Value};
 
 fn text(text: &str) -> Value {
     Value::Text(text.into())
@@ -121,10 +121,13 @@ fn chunks_grow_when_quick_and_shrink_when_slow() {
     let first = ChunkSize::default();
     let grown = first.next_after_read(&page(), Duration::from_millis(10));
     assert_eq!(grown.rows(), 4 * first.rows());
-    let many = (0..9).fold(first, |pace, _| pace.next_after_read(&page(), Duration::ZERO));
+    let many = (0..9).fold(first, |pace, _| {
+        pace.next_after_read(&page(), Duration::ZERO)
+    });
     assert_eq!(many.rows(), 10_000);
     assert_eq!(
-        many.next_after_read(&page(), Duration::from_millis(800)).rows(),
+        many.next_after_read(&page(), Duration::from_millis(800))
+            .rows(),
         5_000
     );
     assert_eq!(many.next_after_timeout().rows(), 2_500);

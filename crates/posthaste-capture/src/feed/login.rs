@@ -55,14 +55,14 @@ impl Feed {
                     scram = Some(begun);
                 }
                 Message::AuthenticationSaslContinue(body) => {
-                    let scram = scram.as_mut().ok_or_else(out_of_turn)?;
+                    let scram = scram.as_mut().ok_or_else(unknown_request_error)?;
                     scram.update(body.data()).map_err(Error::io)?;
                     let answered = frontend::sasl_response(scram.message(), &mut self.write);
                     answered.map_err(Error::io)?;
                     self.flush().await?;
                 }
                 Message::AuthenticationSaslFinal(body) => {
-                    let scram = scram.as_mut().ok_or_else(out_of_turn)?;
+                    let scram = scram.as_mut().ok_or_else(unknown_request_error)?;
                     scram.finish(body.data()).map_err(Error::io)?;
                 }
                 Message::ErrorResponse(body) => return Err(error_from_response(&body)),

@@ -4,7 +4,7 @@ use bytes::{BufMut as _, BytesMut};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
 use tokio::time::Instant;
 
-use super::{DISCONNECT_AFTER, Feed, Frame, KEEP_ALIVE};
+use super::{DISCONNECT_AFTER, Feed, Frame, KEEP_ALIVE_INTERVAL};
 use crate::confirmation::Confirmation;
 use crate::lsn::Lsn;
 
@@ -18,7 +18,7 @@ fn feed() -> (Feed, DuplexStream) {
         last_received: now,
         reply_requested: false,
         last_sent: now,
-        keep_alive: KEEP_ALIVE,
+        keep_alive: KEEP_ALIVE_INTERVAL,
         confirmation: Confirmation::default(),
     };
     (feed, theirs)

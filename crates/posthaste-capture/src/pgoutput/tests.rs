@@ -2,7 +2,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::{ReplicaIdentity, OldRow, StreamMessage, Value, parse_message};
+use super::{OldRow, ReplicaIdentity, StreamMessage, Value, parse_message};
 use crate::lsn::Lsn;
 
 /// As a server sent them.

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use tokio::time::timeout;
 
 use super::{
-    BATCH_INTERVAL, FrameEffect, IDLE_MARK_INTERVAL, MARKS_PER_ROTATION, Session, STATUS_INTERVAL, add_frame_to_batch,
+    BATCH_INTERVAL, FrameEffect, IDLE_MARK_INTERVAL, MARKS_PER_ROTATION, STATUS_INTERVAL, Session,
+    add_frame_to_batch,
 };
 use crate::batch::Batch;
 use crate::error::Error;
@@ -89,7 +90,8 @@ impl Session<'_> {
         let mark = batch.next_mark();
         let (events, xids) = (batch.events(), batch.xids());
         let rows = HandedRows::from_events(events, xids);
-        self.write_batch(events.iter(), xids, &rows, None, mark).await?;
+        self.write_batch(events.iter(), xids, &rows, None, mark)
+            .await?;
         batch.clear();
         Ok(())
     }

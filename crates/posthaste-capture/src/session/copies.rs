@@ -13,7 +13,10 @@ use crate::position::Position;
 impl Session<'_> {
     /// Begins the next chunk, if a copy is requested and no chunk is pending. All delivered
     /// transactions must be visible to others.
-    pub(super) async fn begin_next_chunk(&mut self, assembler: &mut Assembler<'_>) -> Result<(), Error> {
+    pub(super) async fn begin_next_chunk(
+        &mut self,
+        assembler: &mut Assembler<'_>,
+    ) -> Result<(), Error> {
         if self.copier.is_due() {
             Box::pin(self.read_requests()).await?;
         }
@@ -93,7 +96,9 @@ impl Session<'_> {
         let began = Instant::now();
         let deleted = (self.deletion.as_deref(), &handed);
         let copied = chunk.progress(jobs.len());
-        let keep = self.store.write_chunk(&self.reader, &copied, &jobs, deleted);
+        let keep = self
+            .store
+            .write_chunk(&self.reader, &copied, &jobs, deleted);
         let kept = keep_alive_while(&mut self.feed, keep).await?;
         let goes_on = kept.map_err(Error::lost)?;
         if goes_on {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::{BATCH_INTERVAL, FrameEffect, Session, STATUS_INTERVAL, add_frame_to_batch};
+use super::{BATCH_INTERVAL, FrameEffect, STATUS_INTERVAL, Session, add_frame_to_batch};
 use crate::assemble::{Assembler, UnreadableChange};
 use crate::batch::Batch;
 use crate::capture::{Direct, State};
@@ -197,7 +197,9 @@ impl<'s, 'a> DirectRun<'s, 'a> {
                     self.choose_path_by_backlog().await?;
                 }
             }
-            EventPath::Draining { poll_at, .. } if Instant::now() >= poll_at => self.choose_path_by_backlog().await?,
+            EventPath::Draining { poll_at, .. } if Instant::now() >= poll_at => {
+                self.choose_path_by_backlog().await?
+            }
             EventPath::Draining { .. } => {}
         }
         let is_empty = self.in_flight.is_none() && self.reading.is_empty();
@@ -256,7 +258,9 @@ impl<'s, 'a> DirectRun<'s, 'a> {
                 until(self.send_at)
             }
             EventPath::Direct => STATUS_INTERVAL,
-            EventPath::Spilling { .. } if self.reading.is_empty() || self.is_full => STATUS_INTERVAL,
+            EventPath::Spilling { .. } if self.reading.is_empty() || self.is_full => {
+                STATUS_INTERVAL
+            }
             EventPath::Spilling { .. } => until(self.spilled_at + BATCH_INTERVAL),
             EventPath::Draining { poll_at, .. } => until(poll_at),
         };

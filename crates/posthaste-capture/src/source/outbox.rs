@@ -88,7 +88,11 @@ impl OutboxColumns {
         all.into_iter().flatten()
     }
 
-    pub(super) fn draft_event(&self, relation: &Relation, tuple: &Tuple) -> Result<EventDraft, String> {
+    pub(super) fn draft_event(
+        &self,
+        relation: &Relation,
+        tuple: &Tuple,
+    ) -> Result<EventDraft, String> {
         let row = OutboxRow { relation, tuple };
         let [(name, names), _] = self.required_columns();
         let name = row.find_text(name, names)?;
@@ -113,7 +117,8 @@ impl OutboxColumns {
     }
 
     fn read_body(&self, row: &OutboxRow<'_>) -> Result<Bytes, String> {
-        if let Some((column, text)) = row.find_column(self.payload.as_ref(), &["payload", "job_args"])?
+        if let Some((column, text)) =
+            row.find_column(self.payload.as_ref(), &["payload", "job_args"])?
             && (text.is_some() || self.payload.is_some())
         {
             let text = text.unwrap_or_default();
@@ -167,9 +172,12 @@ fn decode_hex(text: &str) -> Option<Bytes> {
 mod tests {
     use super::OutboxColumns;
     use crate::event::EventDraft;
-    use crate::pgoutput::{Column, ReplicaIdentity, Relation, Value};
+    use crate::pgoutput::{Column, Relation, ReplicaIdentity, Value};
 
-    fn draft(columns: &OutboxColumns, row: &[(&str, u32, Option<&str>)]) -> Result<EventDraft, String> {
+    fn draft(
+        columns: &OutboxColumns,
+        row: &[(&str, u32, Option<&str>)],
+    ) -> Result<EventDraft, String> {
         let relation = Relation {
             oid: 1,
             schema: "public".into(),

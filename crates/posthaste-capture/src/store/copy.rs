@@ -5,12 +5,12 @@ use posthaste::NewJob;
 use tokio_postgres::{Client, Row, SimpleQueryMessage};
 
 use super::outbox::Deletion;
-use super::{REQUIRE_DURABLE_COMMIT, LOCK_CAPTURE_SHARED, RunnerIdentity, Store, read_error};
+use super::{LOCK_CAPTURE_SHARED, REQUIRE_DURABLE_COMMIT, RunnerIdentity, Store, read_error};
 use crate::copying::{CopiedTable, Key, MARK_PREFIX, Page, RequestedCopy, value_from_text};
 use crate::error::Error;
 use crate::handed_rows::HandedRows;
 use crate::overview::CopyOverview;
-use crate::pgoutput::{Column, ReplicaIdentity, Relation, Value};
+use crate::pgoutput::{Column, Relation, ReplicaIdentity, Value};
 use crate::source::TableName;
 
 /// Begins the transaction of a chunk. Values are printed as in the stream.
@@ -153,7 +153,8 @@ impl Store {
             SimpleQueryMessage::Row(row) => Some(row),
             _ => None,
         });
-        let rows = rows.map(|row| (0..row.len()).map(move |column| value_from_text(row.get(column))));
+        let rows =
+            rows.map(|row| (0..row.len()).map(move |column| value_from_text(row.get(column))));
         Ok(rows.map(Iterator::collect).collect())
     }
 
@@ -212,7 +213,9 @@ impl Store {
     pub(crate) async fn fail_copy(&self, id: i64, problem: &str) -> Result<(), Error> {
         let what = "cannot record why a copy failed";
         self.transaction(what, async {
-            self.query(what, RECORD_COPY_PROBLEM, &[&id, &problem]).await.map(drop)
+            self.query(what, RECORD_COPY_PROBLEM, &[&id, &problem])
+                .await
+                .map(drop)
         })
         .await
     }
@@ -232,7 +235,10 @@ impl Store {
     }
 }
 
-fn copied_table_from_rows(rows: &[Row], table: &TableName) -> Result<CopiedTable, tokio_postgres::Error> {
+fn copied_table_from_rows(
+    rows: &[Row],
+    table: &TableName,
+) -> Result<CopiedTable, tokio_postgres::Error> {
     let (mut columns, mut keys, mut places) = (Vec::new(), Vec::new(), 0);
     let (mut oid, mut identity) = (0, ReplicaIdentity::Nothing);
     for row in rows {

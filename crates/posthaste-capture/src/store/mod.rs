@@ -192,7 +192,9 @@ impl Store {
     async fn lock_and_read_mark(&self, epoch: Uuid) -> Result<Option<Mark>, Error> {
         let what = "cannot read marks";
         self.query(what, LOCK_MARKS, &[]).await?;
-        let rows = self.query(what, include_str!("mark.sql"), &[&epoch]).await?;
+        let rows = self
+            .query(what, include_str!("mark.sql"), &[&epoch])
+            .await?;
         let read = |row: &Row| -> Result<_, tokio_postgres::Error> {
             let mut mark = Mark {
                 done: lsn_from_row(row, 0)?,
@@ -260,7 +262,10 @@ impl Store {
     }
 
     /// The turn of the tables of marks, and the snapshot; or who has taken over.
-    async fn check_runner(&self, reader: &RunnerIdentity) -> Result<Result<(i64, Snapshot), &'static str>, Error> {
+    async fn check_runner(
+        &self,
+        reader: &RunnerIdentity,
+    ) -> Result<Result<(i64, Snapshot), &'static str>, Error> {
         let what = "cannot write marks";
         let RunnerIdentity {
             runner,
@@ -301,7 +306,9 @@ impl Store {
     /// Records why the capture is stopped.
     pub(crate) async fn record_stop(&self, reason: &str) -> Result<(), Error> {
         let what = "cannot record that the capture has stopped";
-        self.query(what, RECORD_STOP, &[&self.name, &reason]).await.map(drop)
+        self.query(what, RECORD_STOP, &[&self.name, &reason])
+            .await
+            .map(drop)
     }
 
     pub(crate) async fn transaction<T>(
@@ -357,7 +364,9 @@ fn lsn_from_row(row: &Row, column: usize) -> Result<Lsn, tokio_postgres::Error> 
 }
 
 /// Fails with the connection if the answer does not come in time.
-async fn within_query_timeout<T>(work: impl Future<Output = Result<T, posthaste::Error>>) -> Result<T, Error> {
+async fn within_query_timeout<T>(
+    work: impl Future<Output = Result<T, posthaste::Error>>,
+) -> Result<T, Error> {
     match tokio::time::timeout(QUERY_TIMEOUT, work).await {
         Ok(done) => Ok(done?),
         Err(_) => Err(Error::lost("the database did not answer within 30 s")),

@@ -60,7 +60,8 @@ impl Store {
                 self.put_gap(was, from, Some(begins), reason, tables)
                     .await?;
             }
-            self.register_capture(epoch, (slot, publication), begins).await
+            self.register_capture(epoch, (slot, publication), begins)
+                .await
         })
         .await
     }
@@ -106,7 +107,9 @@ impl Store {
 
     pub(crate) async fn delete_capture(&self) -> Result<(), Error> {
         let what = "cannot remove the capture";
-        self.query(what, DELETE_CAPTURE, &[&self.name]).await.map(drop)
+        self.query(what, DELETE_CAPTURE, &[&self.name])
+            .await
+            .map(drop)
     }
 }
 

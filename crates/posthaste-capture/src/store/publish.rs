@@ -11,7 +11,7 @@ use tokio_postgres::Row;
 use super::{Store, read_error};
 use crate::error::Error;
 use crate::lsn::Lsn;
-use crate::requirements::{ServerSettings, CandidateTable};
+use crate::requirements::{CandidateTable, ServerSettings};
 use crate::source::{Source, TableName};
 
 /// A slot that stays active for longer is in use.
@@ -52,7 +52,10 @@ impl Store {
         read(row).map_err(read_error)
     }
 
-    pub(crate) async fn candidate_tables(&self, source: &Source) -> Result<Vec<CandidateTable>, Error> {
+    pub(crate) async fn candidate_tables(
+        &self,
+        source: &Source,
+    ) -> Result<Vec<CandidateTable>, Error> {
         let (schemas, names) = schemas_and_names(&source.tables());
         let rows = self
             .query(
@@ -126,7 +129,11 @@ impl Store {
     }
 
     /// Creates the publication, unless it would make statements of applications fail.
-    pub(crate) async fn create_publication(&self, statement: &str, source: &Source) -> Result<(), Error> {
+    pub(crate) async fn create_publication(
+        &self,
+        statement: &str,
+        source: &Source,
+    ) -> Result<(), Error> {
         let what = "cannot create the publication";
         self.transaction(what, async {
             self.run(what, statement).await?;
@@ -158,7 +165,9 @@ impl Store {
     pub(crate) async fn drop_slot(&self, slot: &str) -> Result<(), Error> {
         let end = Instant::now() + RELEASE_TIMEOUT;
         loop {
-            let dropped = self.query("cannot drop the slot", DROP_SLOT, &[&slot]).await;
+            let dropped = self
+                .query("cannot drop the slot", DROP_SLOT, &[&slot])
+                .await;
             match dropped {
                 Err(error) if error.code() == Some("55006") && Instant::now() < end => {
                     sleep(Duration::from_millis(100)).await;
@@ -200,7 +209,10 @@ impl Store {
             )
             .await?;
         let read = |row: &Row| -> Result<_, tokio_postgres::Error> {
-            Ok((super::lsn_from_row(row, 0)?, row.try_get::<_, Vec<u8>>(1)?.into()))
+            Ok((
+                super::lsn_from_row(row, 0)?,
+                row.try_get::<_, Vec<u8>>(1)?.into(),
+            ))
         };
         let changes: Result<_, tokio_postgres::Error> = rows.iter().map(read).collect();
         changes.map_err(read_error)

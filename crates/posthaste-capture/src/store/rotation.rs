@@ -25,7 +25,9 @@ impl Store {
     async fn read_turn_and_length(&self) -> Result<(i64, bool), Error> {
         let rows = self.query("cannot read marks", READ_TURN, &[]).await?;
         let read = |row: &Row| Ok((row.try_get(0)?, row.try_get(1)?));
-        rows.first().map_or(Ok((0, false)), read).map_err(read_error)
+        rows.first()
+            .map_or(Ok((0, false)), read)
+            .map_err(read_error)
     }
 
     pub(crate) async fn read_turn(&self) -> Result<i64, Error> {

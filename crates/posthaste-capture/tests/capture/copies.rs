@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use posthaste_capture::{Capture, CopyOverview, Source, TableName, Until, cancel_copy, list_copies};
+use posthaste_capture::{
+    Capture, CopyOverview, Source, TableName, Until, cancel_copy, list_copies,
+};
 use posthaste_testkit::{PgVersion, TestDb, eventually, ran};
 
 use super::world::{Job, SOON, World, table, tables};

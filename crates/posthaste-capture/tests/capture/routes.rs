@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use posthaste::Outcome;
-use posthaste_capture::{Capture, Running, State, TableName, list_copies, list_captures};
+use posthaste_capture::{Capture, Running, State, TableName, list_captures, list_copies};
 use posthaste_testkit::eventually;
 use serde_json::{Value, json};
 

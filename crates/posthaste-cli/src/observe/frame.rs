@@ -203,7 +203,7 @@ impl Frame {
             rate_text(self.completed_a_second)
         );
         let mut lines = vec![Line::from(escape_name(title)), Line::from(sums)];
-        let urgent = urgent(&self.findings);
+        let urgent = urgent_lines(&self.findings);
         let shown = urgent.iter().take(MAX_FINDINGS.min(rows / 6));
         lines.extend(shown.map(|line| finding_line(line)));
         let mut below: Vec<String> = Vec::new();
@@ -261,7 +261,7 @@ fn finding_line(text: &str) -> Line<'static> {
 
 fn header_text() -> String {
     format!(
-        "{:NAME$}  {:>8}  {:>9}  {:>10}  {:>8}  {:>9}  {:>8}  {:>7}  {:>7}",
+        "{:NAME_COLUMNS$}  {:>8}  {:>9}  {:>10}  {:>8}  {:>9}  {:>8}  {:>7}  {:>7}",
         "queue",
         "late",
         "completed",

@@ -143,7 +143,7 @@ fn stuck_row(stuck: &Stuck, now: Timestamp) -> TransactionRow {
     };
     TransactionRow {
         blockers,
-        ..row(&stuck.id, &stuck.record, now)
+        ..transaction_row(&stuck.id, &stuck.record, now)
     }
 }
 

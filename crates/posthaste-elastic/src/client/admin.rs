@@ -61,7 +61,8 @@ impl Client {
     pub async fn delete_index(&self, index: &str) -> Result<bool, Error> {
         const DELETE_CALL: &str = "delete index";
         let path = [name::check_index_name(DELETE_CALL, index)?];
-        let call = Call::new(DELETE_CALL, Method::DELETE, &path).with_query("timeout", self.timeout_parameter());
+        let call = Call::new(DELETE_CALL, Method::DELETE, &path)
+            .with_query("timeout", self.timeout_parameter());
         let done = self.send_and_parse::<Acknowledged>(call).await;
         match done {
             Ok(done) => require_acknowledged(DELETE_CALL, &done).map(|()| true),
@@ -90,7 +91,10 @@ impl Client {
             number_of_data_nodes: u64,
         }
         let call = Call::new("health", Method::GET, &["_cluster", "health"]);
-        Ok(self.send_and_parse::<Health>(call).await?.number_of_data_nodes)
+        Ok(self
+            .send_and_parse::<Health>(call)
+            .await?
+            .number_of_data_nodes)
     }
 
     /// Whether an index or an alias of this name exists.
@@ -119,7 +123,10 @@ impl Client {
     /// Also if another client switches the alias at the same time: one of the two is refused.
     pub async fn switch_alias(&self, alias: &str, index: &str) -> Result<(), Error> {
         const SWITCH_CALL: &str = "switch alias";
-        let (alias, index) = (name::check_index_name(SWITCH_CALL, alias)?, name::check_index_name(SWITCH_CALL, index)?);
+        let (alias, index) = (
+            name::check_index_name(SWITCH_CALL, alias)?,
+            name::check_index_name(SWITCH_CALL, index)?,
+        );
         // Removes indexes by their names: a pattern would also match indexes that are read-only, or
         // to which the client has no access.
         let mut actions: Vec<Value> = self
@@ -148,7 +155,10 @@ impl Client {
             .map(|change| {
                 let (AliasChange::Add { alias, index } | AliasChange::Remove { alias, index }) =
                     *change;
-                let (alias, index) = (name::check_index_name(CHANGE_CALL, alias)?, name::check_index_name(CHANGE_CALL, index)?);
+                let (alias, index) = (
+                    name::check_index_name(CHANGE_CALL, alias)?,
+                    name::check_index_name(CHANGE_CALL, index)?,
+                );
                 Ok(match change {
                     AliasChange::Add { .. } => {
                         json!({"add": {"index": index, "alias": alias, "is_write_index": true}})
@@ -195,7 +205,10 @@ impl Client {
         const REFRESH_CALL: &str = "refresh";
         let path = [name::check_index_name(REFRESH_CALL, index)?, "_refresh"];
         let call = Call::new(REFRESH_CALL, Method::POST, &path);
-        self.send_and_parse::<RefreshBody>(call).await?.shards.require_all(REFRESH_CALL)
+        self.send_and_parse::<RefreshBody>(call)
+            .await?
+            .shards
+            .require_all(REFRESH_CALL)
     }
 
     /// Stores a Painless script, and replaces another one of this name.
@@ -209,7 +222,11 @@ impl Client {
     /// Stores an ingest pipeline, and replaces another one of this name.
     pub async fn put_pipeline(&self, id: &str, definition: &Value) -> Result<(), Error> {
         const PIPELINE_CALL: &str = "put pipeline";
-        let path = ["_ingest", "pipeline", name::check_stored_name(PIPELINE_CALL, id)?];
+        let path = [
+            "_ingest",
+            "pipeline",
+            name::check_stored_name(PIPELINE_CALL, id)?,
+        ];
         self.put_json(PIPELINE_CALL, &path, definition).await
     }
 

@@ -35,7 +35,9 @@ impl Client {
             operation.write_to(&mut lines);
         }
         let call = Call::new(BULK_CALL, Method::POST, &["_bulk"]);
-        let call = call.with_query("timeout", self.timeout_parameter()).with_lines(lines);
+        let call = call
+            .with_query("timeout", self.timeout_parameter())
+            .with_lines(lines);
         match_outcomes(self.send_and_parse(call).await?, operations)
     }
 
@@ -100,7 +102,10 @@ impl BulkItem {
 
 /// Returns the outcomes. An answer that does not report every write, in their order, is rejected as
 /// a whole.
-fn match_outcomes(bulk: BulkResponse, operations: &[Operation]) -> Result<Vec<Result<Written, Refusal>>, Error> {
+fn match_outcomes(
+    bulk: BulkResponse,
+    operations: &[Operation],
+) -> Result<Vec<Result<Written, Refusal>>, Error> {
     if bulk.items.len() != operations.len() {
         return Err(mismatch_error("as many as there were writes"));
     }

@@ -212,7 +212,9 @@ impl Client {
             number: String,
             distribution: Option<String>,
         }
-        let body: InfoBody = self.send_and_parse(Call::new("info", Method::GET, &[])).await?;
+        let body: InfoBody = self
+            .send_and_parse(Call::new("info", Method::GET, &[]))
+            .await?;
         let flavour = match body.version.distribution.as_deref() {
             Some("opensearch") => Flavour::OpenSearch,
             _ => Flavour::Elasticsearch,

@@ -115,7 +115,8 @@ impl Client {
             Flavour::Elasticsearch => (&[index, "_pit"], "_shard_doc"),
         };
         let keep = format!("{}ms", keep.as_millis().max(1));
-        let call = Call::new(POINT_IN_TIME_CALL, Method::POST, path).with_query("keep_alive", keep.as_str());
+        let call = Call::new(POINT_IN_TIME_CALL, Method::POST, path)
+            .with_query("keep_alive", keep.as_str());
         let OpenBody { id } = self.send_and_parse(call).await?;
         Ok(PointInTime { id, keep, last })
     }

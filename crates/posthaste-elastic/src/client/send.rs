@@ -100,7 +100,10 @@ impl HttpResponse {
 
 impl Client {
     /// Sends a call, and reads the body of a successful answer.
-    pub(super) async fn send_and_parse<T: DeserializeOwned>(&self, call: Call<'_>) -> Result<T, Error> {
+    pub(super) async fn send_and_parse<T: DeserializeOwned>(
+        &self,
+        call: Call<'_>,
+    ) -> Result<T, Error> {
         let name = call.name;
         let answer = self.send(call).await?;
         if answer.is_success() {
@@ -123,7 +126,10 @@ impl Client {
         if let Some(body) = call.body {
             request = request.header(CONTENT_TYPE, call.kind).body(body);
         }
-        let answer = request.send().await.map_err(|e| error_from_reqwest(call.name, &e))?;
+        let answer = request
+            .send()
+            .await
+            .map_err(|e| error_from_reqwest(call.name, &e))?;
         let status = answer.status().as_u16();
         let retry_after = parse_retry_after(answer.headers());
         Ok(HttpResponse {
@@ -135,7 +141,11 @@ impl Client {
 
     async fn read_body(&self, call: &'static str, mut answer: Response) -> Result<Bytes, Error> {
         let mut body = Vec::new();
-        while let Some(chunk) = answer.chunk().await.map_err(|e| error_from_reqwest(call, &e))? {
+        while let Some(chunk) = answer
+            .chunk()
+            .await
+            .map_err(|e| error_from_reqwest(call, &e))?
+        {
             self.check_length(call, body.len() + chunk.len())?;
             body.extend_from_slice(&chunk);
         }
@@ -244,8 +254,9 @@ mod tests {
 
     #[test]
     fn paths_extend_the_address_and_names_are_encoded() {
-        let made =
-            |base: &str, path: &[&str]| build_url(&Url::parse(base).unwrap(), path, &[]).to_string();
+        let made = |base: &str, path: &[&str]| {
+            build_url(&Url::parse(base).unwrap(), path, &[]).to_string()
+        };
         assert_eq!(made("http://h", &["_bulk"]), "http://h/_bulk");
         assert_eq!(
             made("http://h/way/", &["a", "_mget"]),

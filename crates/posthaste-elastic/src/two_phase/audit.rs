@@ -128,7 +128,11 @@ impl Coordinator {
         judged.map(|()| audit)
     }
 
-    async fn judge_all_documents(&self, walk: &mut Scan<'_>, audit: &mut Audit) -> Result<(), Failure> {
+    async fn judge_all_documents(
+        &self,
+        walk: &mut Scan<'_>,
+        audit: &mut Audit,
+    ) -> Result<(), Failure> {
         while let Some(page) = self.store.next_page(walk).await? {
             let ids = page.hits.into_iter().map(|hit| hit.id).collect();
             self.judge_documents(ids, audit).await?;
@@ -147,7 +151,11 @@ impl Coordinator {
         Ok(())
     }
 
-    async fn judge_documents(&self, mut ids: Vec<String>, audit: &mut Audit) -> Result<(), Failure> {
+    async fn judge_documents(
+        &self,
+        mut ids: Vec<String>,
+        audit: &mut Audit,
+    ) -> Result<(), Failure> {
         for _ in 0..MAX_CHECKS {
             let before = self.read_existing(&self.store.documents, &ids).await?;
             let documents: BTreeMap<&str, ReadResult> = before
@@ -174,7 +182,9 @@ impl Coordinator {
                     }
                     Err(why) => {
                         let fault = Fault::Unreadable(why.clone());
-                        audit.add_disagreements(vec![Disagreement::for_document(&found.id, None, fault)]);
+                        audit.add_disagreements(vec![Disagreement::for_document(
+                            &found.id, None, fault,
+                        )]);
                     }
                 }
             }
@@ -188,7 +198,10 @@ impl Coordinator {
     }
 
     /// Reads the transactions that these documents hold.
-    async fn read_holders(&self, documents: &BTreeMap<&str, ReadResult>) -> Result<Holders, Failure> {
+    async fn read_holders(
+        &self,
+        documents: &BTreeMap<&str, ReadResult>,
+    ) -> Result<Holders, Failure> {
         let readable = documents.values().flatten();
         let ids: BTreeSet<&TransactionId> = readable
             .flat_map(|document| document.holds.iter().map(|hold| &hold.id))

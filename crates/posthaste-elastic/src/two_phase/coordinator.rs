@@ -137,7 +137,9 @@ impl Coordinator {
         let id = transaction.id().as_str();
         let record = Record::new(transaction, State::Created);
         let create = Operation::create(&self.store.transactions, id, &record);
-        let create = create.map_err(Failure::Unavailable)?.through(TIMES_PIPELINE.0);
+        let create = create
+            .map_err(Failure::Unavailable)?
+            .through(TIMES_PIPELINE.0);
         let lost = Failure::Ambiguous;
         if self.create_once(create, lost).await? == CreateOutcome::First {
             self.check_again().await.map_err(Failure::after_recording)?;
@@ -247,7 +249,10 @@ impl Coordinator {
     /// It could not be read.
     pub async fn get(&self, id: &str) -> Result<Option<Record>, Failure> {
         TransactionId::new(id)?;
-        self.store.read_record(id).await.map_err(Failure::Unavailable)
+        self.store
+            .read_record(id)
+            .await
+            .map_err(Failure::Unavailable)
     }
 
     /// Reads a document: its balance, and what of it is [available](Document::available).
@@ -288,7 +293,9 @@ impl Coordinator {
         requests: &[Request],
         reason: Option<Reason>,
     ) -> (Vec<Response>, Option<Error>) {
-        self.store.send_requests(transaction, requests, reason).await
+        self.store
+            .send_requests(transaction, requests, reason)
+            .await
     }
 
     async fn run_execution(
@@ -335,7 +342,10 @@ impl Coordinator {
                     attempt += 1;
                 }
                 Progress::Ended(state) => {
-                    return Ok((state, self.rollback_reason(transaction, state, &execution).await));
+                    return Ok((
+                        state,
+                        self.rollback_reason(transaction, state, &execution).await,
+                    ));
                 }
                 Progress::Absent => return Err(Failure::Absent(transaction.id().clone())),
                 Progress::Different => return Err(Failure::Different(transaction.id().clone())),

@@ -270,7 +270,8 @@ impl Execution {
     }
 
     fn start_over(&mut self) -> Progress {
-        let entered = std::mem::replace(self, Self::for_existing(0, 0)).with_sequence(Sequence::Enter);
+        let entered =
+            std::mem::replace(self, Self::for_existing(0, 0)).with_sequence(Sequence::Enter);
         *self = entered;
         Progress::Again
     }
@@ -294,7 +295,11 @@ mod tests {
     /// Answers every request before this step as a correct store does.
     fn answered_until(step: Step, mut execution: Execution) -> Execution {
         while execution.step() != step {
-            let answers: Vec<_> = execution.requests().into_iter().map(correct_response).collect();
+            let answers: Vec<_> = execution
+                .requests()
+                .into_iter()
+                .map(correct_response)
+                .collect();
             assert_eq!(execution.apply_answers(&answers), Progress::Next);
         }
         execution
@@ -347,7 +352,11 @@ mod tests {
                 let mut execution = answered_until(step, Execution::for_new(2, 0));
                 let mut answers = vec![Response::Acknowledged; execution.requests().len()];
                 answers[0] = other;
-                assert_eq!(execution.apply_answers(&answers), Progress::Again, "{step:?}");
+                assert_eq!(
+                    execution.apply_answers(&answers),
+                    Progress::Again,
+                    "{step:?}"
+                );
                 assert_eq!(execution.step(), Step::Read);
             }
         }
@@ -390,7 +399,10 @@ mod tests {
         let mut execution = Execution::for_new(2, 0);
         assert_eq!(execution.apply_answers(&missing), Progress::Missing(1));
         let mut execution = answered_until(Step::Begin, Execution::for_new(2, 0));
-        assert_eq!(execution.apply_answers(&[Response::Ambiguous]), Progress::Again);
+        assert_eq!(
+            execution.apply_answers(&[Response::Ambiguous]),
+            Progress::Again
+        );
         let absent = [Response::State(None)];
         assert_eq!(execution.apply_answers(&absent), Progress::Next);
         assert_eq!(execution.step(), Step::ReadMark);

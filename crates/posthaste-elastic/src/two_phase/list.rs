@@ -6,7 +6,7 @@ use serde_json::json;
 use super::coordinator::Coordinator;
 use super::failure::Failure;
 use super::read::Scan;
-use super::recover::OPEN;
+use super::recover::OPEN_STATES;
 use super::state::State;
 use super::stored::{Record, record_or_error};
 
@@ -27,7 +27,11 @@ impl Coordinator {
     /// # Errors
     /// The transactions could not be read.
     pub async fn list(&self, states: &[State], limit: usize) -> Result<Vec<Listed>, Failure> {
-        let states = if states.is_empty() { &OPEN } else { states };
+        let states = if states.is_empty() {
+            &OPEN_STATES
+        } else {
+            states
+        };
         self.store.refresh_transactions().await?;
         let query = json!({"bool": {"filter": [{"terms": {"transaction_state": states}}]}});
         let mut listed = Vec::new();

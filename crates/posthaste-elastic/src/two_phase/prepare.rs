@@ -16,7 +16,8 @@ impl Store {
             let described = self.client.describe_index(index).await;
             let has_replicas = match described.map_err(Failure::Unavailable)? {
                 Some(described) => {
-                    check_index(&described, &parse_json(mapping)?).map_err(|rule| misconfigured(index, rule))?;
+                    check_index(&described, &parse_json(mapping)?)
+                        .map_err(|rule| misconfigured(index, rule))?;
                     replica_count(&described) != "0"
                 }
                 None => {
@@ -63,7 +64,10 @@ impl Store {
             let stored = self.client.put_script(id, source).await;
             stored.map_err(Failure::Unavailable)?;
         }
-        let stored = self.client.put_pipeline(TIMES_PIPELINE.0, &parse_json(TIMES_PIPELINE.1)?).await;
+        let stored = self
+            .client
+            .put_pipeline(TIMES_PIPELINE.0, &parse_json(TIMES_PIPELINE.1)?)
+            .await;
         stored.map_err(Failure::Unavailable)
     }
 
@@ -73,7 +77,8 @@ impl Store {
             let described = self.client.describe_index(index).await;
             let described = described.map_err(Failure::Unavailable)?;
             let described = described.ok_or_else(|| misconfigured(index, "does not exist"))?;
-            check_index(&described, &parse_json(mapping)?).map_err(|rule| misconfigured(index, rule))?;
+            check_index(&described, &parse_json(mapping)?)
+                .map_err(|rule| misconfigured(index, rule))?;
         }
         Ok(())
     }
@@ -104,7 +109,8 @@ impl Store {
     /// Makes the indexes reject unknown fields.
     pub(super) async fn require_strict_mapping(&self) -> Result<(), Failure> {
         for (index, _) in self.index_mappings() {
-            self.put_mapping(index, &json!({"dynamic": "strict"})).await?;
+            self.put_mapping(index, &json!({"dynamic": "strict"}))
+                .await?;
         }
         Ok(())
     }
@@ -120,7 +126,10 @@ impl Store {
 
     fn index_mappings(&self) -> [(&str, &'static str); 2] {
         let (documents, transactions) = (self.documents.as_str(), self.transactions.as_str());
-        [(documents, DOCUMENTS_MAPPING), (transactions, TRANSACTIONS_MAPPING)]
+        [
+            (documents, DOCUMENTS_MAPPING),
+            (transactions, TRANSACTIONS_MAPPING),
+        ]
     }
 }
 

@@ -117,7 +117,8 @@ impl Coordinator {
             |(_, record): &&(StoredDocument, Record)| record.transaction_state.is_final();
         let ended: Vec<&(StoredDocument, Record)> = all.iter().filter(is_final).collect();
         let documents = self.read_touched_documents(&ended).await?;
-        self.count_in_documents(&ended, &documents, before, counted).await?;
+        self.count_in_documents(&ended, &documents, before, counted)
+            .await?;
         let gone = ended.iter().filter(|(found, record)| {
             let happened = record.transaction_state == State::Finished;
             record.effects.iter().all(|effect| {
@@ -194,7 +195,11 @@ impl Coordinator {
                     params: call.params,
                 };
                 let count = Operation::update(&self.store.documents, name, &script);
-                counts.push(count.map_err(Failure::Unavailable)?.retried(MAX_COUNT_RETRIES));
+                counts.push(
+                    count
+                        .map_err(Failure::Unavailable)?
+                        .retried(MAX_COUNT_RETRIES),
+                );
                 names.push(name);
             }
         }

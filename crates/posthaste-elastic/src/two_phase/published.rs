@@ -62,7 +62,8 @@ pub(super) fn parse_transaction(id: &str, source: &str) -> Result<ParsedTransact
 }
 
 fn parse_published(id: &str, source: &str) -> Result<Record, String> {
-    let published: PublishedTransaction = serde_json::from_str(source).map_err(|error| error.to_string())?;
+    let published: PublishedTransaction =
+        serde_json::from_str(source).map_err(|error| error.to_string())?;
     let (from, to) = (&published.src_acct, &published.dest_acct);
     let transfer = Transaction::transfer(id, from, to, published.amount);
     let transfer = transfer.map_err(|rule| rule.to_string())?;

@@ -79,7 +79,10 @@ impl Store {
         let moment = match &mut walk.moment {
             Some(moment) => moment,
             none => {
-                let opened = self.client.open_point_in_time(walk.index, KEEP_POINT_IN_TIME).await;
+                let opened = self
+                    .client
+                    .open_point_in_time(walk.index, KEEP_POINT_IN_TIME)
+                    .await;
                 let moment = opened.map_err(Failure::Unavailable)?;
                 walk.sort.push(moment.last_sort());
                 let sort = Value::Array(mem::take(&mut walk.sort));

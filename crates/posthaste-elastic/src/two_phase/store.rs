@@ -54,7 +54,9 @@ impl Store {
 
     /// Reads these transactions, in their order.
     pub(super) async fn read_records(&self, ids: &[&str]) -> Result<Vec<Option<Record>>, Error> {
-        let found = self.read_raw(&self.transactions, ids, Source::Whole).await?;
+        let found = self
+            .read_raw(&self.transactions, ids, Source::Whole)
+            .await?;
         found.into_iter().map(parse_found).collect()
     }
 
@@ -130,7 +132,8 @@ impl Store {
             .iter()
             .any(|request| matches!(request, Request::Hold(..)))
         {
-            self.explain_rejections(transaction, requests, &mut answers).await;
+            self.explain_rejections(transaction, requests, &mut answers)
+                .await;
         }
         Ok((answers, error))
     }
@@ -150,9 +153,10 @@ impl Store {
             return Ok(create.through(TIMES_PIPELINE.0));
         };
         let (index, id) = match request {
-            Request::Hold(at, _) | Request::Settle(at) | Request::Undo(at) => {
-                (&self.documents, document_names(transaction).nth(at).unwrap_or(id))
-            }
+            Request::Hold(at, _) | Request::Settle(at) | Request::Undo(at) => (
+                &self.documents,
+                document_names(transaction).nth(at).unwrap_or(id),
+            ),
             _ => (&self.transactions, id),
         };
         let script = Script {
@@ -171,7 +175,10 @@ impl Store {
             params: call.params,
         };
         if let Ok(operation) = Operation::update(&self.transactions, id, &script) {
-            let _ = self.client.write(&operation.retried(MAX_UPDATE_RETRIES)).await;
+            let _ = self
+                .client
+                .write(&operation.retried(MAX_UPDATE_RETRIES))
+                .await;
         }
     }
 

@@ -14,10 +14,16 @@ use super::transaction::{Effect, MAX_AMOUNT, Refusal, Transaction, TransactionId
 /// The scripts and the names under which they are stored. A changed script gets another name: old
 /// and new programs run at the same time.
 pub(super) const SCRIPTS: [(&str, &str); 5] = [
-    (ADVANCE_SCRIPT, include_str!("../../scripts/advance.painless")),
+    (
+        ADVANCE_SCRIPT,
+        include_str!("../../scripts/advance.painless"),
+    ),
     (TOUCH_SCRIPT, include_str!("../../scripts/touch.painless")),
     (HOLD_SCRIPT, include_str!("../../scripts/hold.painless")),
-    (RELEASE_SCRIPT, include_str!("../../scripts/release.painless")),
+    (
+        RELEASE_SCRIPT,
+        include_str!("../../scripts/release.painless"),
+    ),
     (PRUNE_SCRIPT, include_str!("../../scripts/prune.painless")),
 ];
 const ADVANCE_SCRIPT: &str = "posthaste-two-phase-advance-1";
@@ -124,7 +130,10 @@ pub(super) fn script_call(
             (ADVANCE_SCRIPT, params)
         }
         Request::Touch(state) => return Some(touch_call(state, false)),
-        Request::Hold(effect, seen) => (HOLD_SCRIPT, hold_params(id, transaction.effects().get(effect)?, seen)),
+        Request::Hold(effect, seen) => (
+            HOLD_SCRIPT,
+            hold_params(id, transaction.effects().get(effect)?, seen),
+        ),
         Request::Settle(_) => release(true),
         Request::Undo(_) => release(false),
         Request::Read | Request::ReadMark(_) | Request::Create => return None,

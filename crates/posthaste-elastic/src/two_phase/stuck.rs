@@ -126,8 +126,10 @@ impl Coordinator {
         {
             let checks = page.hits.into_iter().take(limit - stuck.len());
             let checks = checks.map(|hit| self.with_blocker(hit));
-            let found: Result<Vec<Stuck>, Failure> =
-                stream::iter(checks).buffered(MAX_CONCURRENT).try_collect().await;
+            let found: Result<Vec<Stuck>, Failure> = stream::iter(checks)
+                .buffered(MAX_CONCURRENT)
+                .try_collect()
+                .await;
             match found {
                 Ok(found) => stuck.extend(found),
                 Err(failure) => {

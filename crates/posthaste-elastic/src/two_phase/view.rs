@@ -393,7 +393,10 @@ mod tests {
         };
         // No snapshot has the transfer held, and one side is settled.
         let now = snapshot(&life, 2, 0);
-        assert_eq!(now.views_after(&snapshot(&life, 0, 0), &known, &["a", "b"]), None);
+        assert_eq!(
+            now.views_after(&snapshot(&life, 0, 0), &known, &["a", "b"]),
+            None
+        );
         let still = snapshot(&life, 0, 0);
         assert!(still.views_after(&still, &known, &["a", "b"]).is_some());
     }

@@ -139,7 +139,9 @@ async fn one(coordinator: &Coordinator, transaction: &Transaction, request: Requ
         Some(name) => Some(document(coordinator, name).await),
         None => None,
     };
-    let (answers, error) = coordinator.send_requests(transaction, &[request], None).await;
+    let (answers, error) = coordinator
+        .send_requests(transaction, &[request], None)
+        .await;
     assert!(error.is_none(), "{request:?}: {error:?}");
     let answer = answers[0];
     let Some(((name, had), at)) = name.zip(had).zip(before) else {

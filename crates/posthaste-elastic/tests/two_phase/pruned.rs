@@ -47,7 +47,10 @@ async fn pruning_keeps_audits_working(coordinator: &Coordinator, transactions: &
     }
     let poor = coordinator.run(&transfer("poor", "b", 1_000)).await;
     assert!(matches!(poor, Err(Failure::RolledBack(_))), "{poor:?}");
-    coordinator.create_transaction(&transfer("open", "b", 1)).await.unwrap();
+    coordinator
+        .create_transaction(&transfer("open", "b", 1))
+        .await
+        .unwrap();
     for id in ["t1", "t2", "poor", "open"] {
         ended_before(coordinator, transactions, id, 3 * HOUR).await;
     }

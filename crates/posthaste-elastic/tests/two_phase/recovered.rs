@@ -196,7 +196,10 @@ async fn blockers_are_rules_refusals_or_unreadable_documents() {
     fake.make_unreadable([("documents", "far")]);
     fake.advance_clock(Duration::from_secs(120));
     refreshed(&coordinator).await;
-    let stuck = coordinator.list_stuck(Duration::from_secs(60)).await.unwrap();
+    let stuck = coordinator
+        .list_stuck(Duration::from_secs(60))
+        .await
+        .unwrap();
     let named = |id: &str| {
         let one = stuck.iter().find(|one| one.id == id).unwrap();
         (one.blockers.clone(), one.blockers[0].to_string())

@@ -134,7 +134,9 @@ async fn play(seed: u64, marks: Marks) -> Vec<Option<State>> {
     }
     let transactions = some_transactions(&mut random);
     let plans = some_plans(&mut random, &transactions);
-    fake.faults(Faults::without_lies([0.0, 0.01, 0.05, 0.1][random.usize(..4)]));
+    fake.faults(Faults::without_lies(
+        [0.0, 0.01, 0.05, 0.1][random.usize(..4)],
+    ));
     let coordinator = &Arc::new(coordinator);
     let running = plans.into_iter().map(|plan| {
         let at = plan.transaction;

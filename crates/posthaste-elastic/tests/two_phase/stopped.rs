@@ -33,7 +33,9 @@ fn execution(operation: Operation) -> Execution {
     match operation {
         Operation::Create | Operation::Insufficient => Execution::for_new(2, 1),
         Operation::Resume => Execution::for_existing(2, 1),
-        Operation::GiveUpCreated | Operation::GiveUpHeld => Execution::for_rollback(2, Reason::Asked),
+        Operation::GiveUpCreated | Operation::GiveUpHeld => {
+            Execution::for_rollback(2, Reason::Asked)
+        }
     }
 }
 

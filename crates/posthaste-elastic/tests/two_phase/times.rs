@@ -35,7 +35,9 @@ async fn attempts_postpone_the_next(coordinator: &Coordinator, transactions: &st
     let transaction = Transaction::new("t", vec![Effect::add("a", 1)]).unwrap();
     coordinator.create_transaction(&transaction).await.unwrap();
     let ask = async |request| {
-        let (answers, error) = coordinator.send_requests(&transaction, &[request], None).await;
+        let (answers, error) = coordinator
+            .send_requests(&transaction, &[request], None)
+            .await;
         assert_eq!(answers, [Response::Acknowledged], "{error:?}");
     };
     let near = |due: Option<f64>, expected: f64| {

@@ -171,7 +171,12 @@ impl Amqp {
         let connection = handshake::connect(self.uri.clone(), properties);
         let connection = tokio::time::timeout(CONNECT_TIMEOUT, connection).await;
         let connection = connection
-            .map_err(|_| format!("RabbitMQ: no connection within {} s", CONNECT_TIMEOUT.as_secs()))
+            .map_err(|_| {
+                format!(
+                    "RabbitMQ: no connection within {} s",
+                    CONNECT_TIMEOUT.as_secs()
+                )
+            })
             .map_err(Reason::timed_out)?
             .map_err(|error| reason_from_error(&error))?;
         Ok(BrokerConnection::new(connection))
@@ -348,7 +353,7 @@ fn describe_error(error: &lapin::Error) -> String {
 mod tests {
     use jiff::Timestamp;
 
-    use super::{Amqp, expiration_ms, amqp_priority};
+    use super::{Amqp, amqp_priority, expiration_ms};
 
     #[test]
     fn labels_and_errors_hide_the_password() {
@@ -362,7 +367,7 @@ mod tests {
 
     #[test]
     fn priorities_are_reversed_for_rabbitmq() {
-        let priorities = [i32::MIN, -256, -255, -1, 0, 1, i32::MAX].map(priority);
+        let priorities = [i32::MIN, -256, -255, -1, 0, 1, i32::MAX].map(amqp_priority);
         assert_eq!(priorities, [255, 255, 255, 1, 0, 0, 0]);
     }
 

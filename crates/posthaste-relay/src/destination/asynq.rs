@@ -257,7 +257,10 @@ impl Destination for Asynq {
         Some(Self::receiver_queue(self, message))
     }
 
-    fn queues_without_workers<'a>(&'a self, queues: &'a [String]) -> BoxFuture<'a, Result<Vec<String>, String>> {
+    fn queues_without_workers<'a>(
+        &'a self,
+        queues: &'a [String],
+    ) -> BoxFuture<'a, Result<Vec<String>, String>> {
         Box::pin(async move {
             let mut servers = redis::pipe();
             servers.cmd("ZRANGE").arg("asynq:servers").arg(0).arg(-1);

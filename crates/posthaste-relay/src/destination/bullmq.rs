@@ -296,7 +296,10 @@ impl Destination for BullMq {
     }
 
     /// A worker names its connection after its queue, if it is allowed to.
-    fn queues_without_workers<'a>(&'a self, queues: &'a [String]) -> BoxFuture<'a, Result<Vec<String>, String>> {
+    fn queues_without_workers<'a>(
+        &'a self,
+        queues: &'a [String],
+    ) -> BoxFuture<'a, Result<Vec<String>, String>> {
         Box::pin(async move {
             let mut clients = redis::pipe();
             clients.cmd("CLIENT").arg("LIST");

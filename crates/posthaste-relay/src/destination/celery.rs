@@ -106,8 +106,11 @@ pub struct Celery {
 /// The broker that transports tasks.
 trait Broker: Send + Sync {
     fn label(&self) -> String;
-    fn send<'a>(&'a self, batch: &'a [Message], options: &'a TaskOptions)
-    -> BoxFuture<'a, Vec<Answer>>;
+    fn send<'a>(
+        &'a self,
+        batch: &'a [Message],
+        options: &'a TaskOptions,
+    ) -> BoxFuture<'a, Vec<Answer>>;
     fn header_objection(&self, _name: &str) -> Option<String> {
         None
     }
@@ -367,7 +370,10 @@ mod tests {
     #[test]
     fn argument_summaries_are_cut_at_character_boundaries() {
         let long = "é".repeat(MAX_SHOWN_BYTES).into();
-        assert_eq!(truncate_shown(&long), format!("{}...", "é".repeat(MAX_SHOWN_BYTES / 2)));
+        assert_eq!(
+            truncate_shown(&long),
+            format!("{}...", "é".repeat(MAX_SHOWN_BYTES / 2))
+        );
         let odd = format!("x{}", "é".repeat(MAX_SHOWN_BYTES)).into();
         assert!(truncate_shown(&odd).ends_with("é..."));
         assert_eq!(truncate_shown(&"[1]".into()), "[1]");

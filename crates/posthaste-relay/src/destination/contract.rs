@@ -91,7 +91,10 @@ pub trait Destination: Send + Sync + 'static {
 
     /// Returns the queues of the receiver that no worker reads now; an error if the receiver does
     /// not report it. Called once a minute with the queues to which messages were sent.
-    fn queues_without_workers<'a>(&'a self, _queues: &'a [String]) -> BoxFuture<'a, Result<Vec<String>, String>> {
+    fn queues_without_workers<'a>(
+        &'a self,
+        _queues: &'a [String],
+    ) -> BoxFuture<'a, Result<Vec<String>, String>> {
         Box::pin(async { Ok(Vec::new()) })
     }
 

@@ -154,7 +154,9 @@ impl Kafka {
 
     async fn open(&self) -> Result<ConnectionGuard<'_, Producer>, String> {
         let is_alive = |producer: &Producer| !producer.down.token.is_cancelled();
-        self.link.open(is_alive, async || self.create_producer()).await
+        self.link
+            .open(is_alive, async || self.create_producer())
+            .await
     }
 
     fn create_producer(&self) -> Result<Producer, String> {

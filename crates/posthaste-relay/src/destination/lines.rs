@@ -155,7 +155,11 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Destination for Lines<W> {
     }
 
     fn probe(&self) -> BoxFuture<'_, Result<(), String>> {
-        Box::pin(async { self.write_lines(b"").await.map_err(|error| error.to_string()) })
+        Box::pin(async {
+            self.write_lines(b"")
+                .await
+                .map_err(|error| error.to_string())
+        })
     }
 
     fn is_gone(&self) -> bool {

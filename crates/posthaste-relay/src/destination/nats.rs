@@ -238,7 +238,9 @@ impl Nats {
                 let reason = format!("NATS has no stream for the subject {subject:?}");
                 Answer::retry(Reason::new(Failure::NoRoute, reason))
             }
-            Ok([stream, ..]) => Answer::backpressure(format!("NATS: the stream {stream} has no leader")),
+            Ok([stream, ..]) => {
+                Answer::backpressure(format!("NATS: the stream {stream} has no leader"))
+            }
             Err(reason) if reason.is_denial() => Answer::backpressure(reason.clone()),
             Err(reason) => Answer::unavailable(reason.clone()),
         }
@@ -251,7 +253,9 @@ impl Nats {
         subject: &str,
     ) -> Result<Vec<String>, Reason> {
         let request = serde_json::json!({ "subject": subject }).to_string();
-        let names = self.request_jetstream(live, "STREAM.NAMES", request).await?;
+        let names = self
+            .request_jetstream(live, "STREAM.NAMES", request)
+            .await?;
         names.check_error()?;
         Ok(names.streams)
     }

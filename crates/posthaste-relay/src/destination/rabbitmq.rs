@@ -9,7 +9,8 @@ use lapin::types::{AMQPValue, FieldTable};
 use posthaste::Error;
 
 use crate::destination::amqp::{
-    Amqp, PERSISTENT_MODE, Publication, expiration_ms, check_header_size, amqp_priority, header_objection, short_string,
+    Amqp, PERSISTENT_MODE, Publication, amqp_priority, check_header_size, expiration_ms,
+    header_objection, short_string,
 };
 use crate::destination::answer::Answer;
 use crate::destination::contract::Destination;
@@ -161,7 +162,10 @@ impl Destination for RabbitMq {
         exchange.is_empty().then_some(&*message.kind)
     }
 
-    fn queues_without_workers<'a>(&'a self, queues: &'a [String]) -> BoxFuture<'a, Result<Vec<String>, String>> {
+    fn queues_without_workers<'a>(
+        &'a self,
+        queues: &'a [String],
+    ) -> BoxFuture<'a, Result<Vec<String>, String>> {
         Box::pin(self.amqp.queues_without_consumers(queues))
     }
 
@@ -230,7 +234,11 @@ mod tests {
         ] {
             let mapping = Mapping::default().header(name, Template::text(value));
             let message = mapping.message(job("a", "{}"), ID).expect("a message");
-            assert_eq!(rabbitmq.rejection_reason(&message).is_some(), is_refused, "{name}");
+            assert_eq!(
+                rabbitmq.rejection_reason(&message).is_some(),
+                is_refused,
+                "{name}"
+            );
         }
     }
 }

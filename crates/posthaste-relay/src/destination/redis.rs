@@ -22,7 +22,7 @@ use crate::destination::reason::Reason;
 
 #[cfg(any(feature = "celery-redis", feature = "sidekiq"))]
 pub(crate) use lists::List;
-use refusal::{describe_error, reason_from_error, answer_from_refusal};
+use refusal::{answer_from_refusal, describe_error, reason_from_error};
 #[cfg(any(feature = "asynq", feature = "bullmq"))]
 pub(crate) use scripts::{Calls, Script};
 
@@ -80,13 +80,17 @@ impl Redis {
             is_over: false,
         };
         let connection = slot.get_or_try_init(|| self.connect()).await;
-        let mut connection = connection.map_err(|error| reason_from_error(&error))?.clone();
+        let mut connection = connection
+            .map_err(|error| reason_from_error(&error))?
+            .clone();
         let answers = commands.ignore_errors().query_async(&mut connection).await;
         let answers: Vec<Result<Value, RedisError>> =
             answers.map_err(|error: RedisError| reason_from_error(&error))?;
         let is_refused = |answer: &Result<_, RedisError>| {
             let error = answer.as_ref().err();
-            error.is_some_and(|error| matches!(answer_from_refusal(error), Answer::Backpressure { .. }))
+            error.is_some_and(|error| {
+                matches!(answer_from_refusal(error), Answer::Backpressure { .. })
+            })
         };
         doubt.is_over = !answers.iter().any(is_refused);
         Ok(answers)

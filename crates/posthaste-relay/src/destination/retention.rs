@@ -40,8 +40,8 @@ mod tests {
         for outage in [Duration::ZERO, minute] {
             assert_eq!(check_retention("retention", minute, outage), None);
         }
-        let unsafe_setting =
-            check_retention("retention", minute, DEFAULT_LONGEST_OUTAGE).expect("an unsafe setting");
+        let unsafe_setting = check_retention("retention", minute, DEFAULT_LONGEST_OUTAGE)
+            .expect("an unsafe setting");
         assert_eq!(unsafe_setting.setting, "retention");
         assert!(
             unsafe_setting.lost.starts_with("is 60 s, "),

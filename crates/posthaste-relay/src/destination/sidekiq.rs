@@ -225,7 +225,11 @@ fn sidekiq_id(id: &str) -> &str {
 const SCHEDULED_LIST: u8 = 1;
 
 /// Adds the commands for the jobs of one queue, with their times if they have them.
-fn add_list_commands(commands: &mut Pipeline, (queue, list): List<'_>, jobs: &[(Option<Timestamp>, String)]) {
+fn add_list_commands(
+    commands: &mut Pipeline,
+    (queue, list): List<'_>,
+    jobs: &[(Option<Timestamp>, String)],
+) {
     commands.cmd("SADD").arg("queues").arg(queue);
     match list {
         SCHEDULED_LIST => commands.cmd("ZADD").arg("schedule"),
@@ -277,7 +281,10 @@ impl Destination for Sidekiq {
         Some(Self::receiver_queue(self, message))
     }
 
-    fn queues_without_workers<'a>(&'a self, queues: &'a [String]) -> BoxFuture<'a, Result<Vec<String>, String>> {
+    fn queues_without_workers<'a>(
+        &'a self,
+        queues: &'a [String],
+    ) -> BoxFuture<'a, Result<Vec<String>, String>> {
         Box::pin(processes::queues_without_processes(&self.redis, queues))
     }
 

@@ -147,7 +147,9 @@ impl Smtp {
                     Err(reason) => return Answer::unavailable(reason),
                 },
             };
-            let sent = session.send(mail, || self.known.record_answer(id, &risk)).await;
+            let sent = session
+                .send(mail, || self.known.record_answer(id, &risk))
+                .await;
             match sent {
                 MailOutcome::Answered(answer) | MailOutcome::Denied(answer) => {
                     *held = Some(session).filter(Session::is_usable);

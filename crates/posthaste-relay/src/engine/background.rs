@@ -84,7 +84,9 @@ impl<'a> StatusReporter<'a> {
         let status = self.shared.status().clone();
         let is_due = match &self.flushed {
             None => true,
-            Some((at, flushed, _)) if *flushed != state || at.elapsed() >= MAX_REPORT_INTERVAL => true,
+            Some((at, flushed, _)) if *flushed != state || at.elapsed() >= MAX_REPORT_INTERVAL => {
+                true
+            }
             Some((at, _, flushed)) => at.elapsed() >= MIN_REPORT_INTERVAL && *flushed != status,
         };
         if !is_due {

@@ -9,10 +9,10 @@ use posthaste::{Backoff, Database, Error};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use crate::destination::contract::{Destination, DEFAULT_LONGEST_OUTAGE};
+use crate::destination::contract::{DEFAULT_LONGEST_OUTAGE, Destination};
 use crate::engine::health::DestinationProblem;
 use crate::engine::lease::Lease;
-use crate::engine::options::{Ack, OnAmbiguous, RelayOptions, DEFAULT_TIME_LIMIT};
+use crate::engine::options::{Ack, DEFAULT_TIME_LIMIT, OnAmbiguous, RelayOptions};
 use crate::engine::references::References;
 use crate::engine::relay::Relay;
 use crate::engine::send;

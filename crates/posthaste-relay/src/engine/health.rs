@@ -138,7 +138,9 @@ impl Shared {
                 .failed(Instant::now(), fastrand::f64());
             self.arrived.notify_one();
         }
-        if &**reason != FILE_LIMIT_REACHED && self.logged_reasons().should_log(reason, Instant::now()) {
+        if &**reason != FILE_LIMIT_REACHED
+            && self.logged_reasons().should_log(reason, Instant::now())
+        {
             let (destination, error) = (self.destination.label(), &**reason);
             match reason.is_denial() {
                 true => tracing::warn!(

@@ -143,7 +143,7 @@ mod tests {
         };
         let before = held(now, 1);
         assert!(held(now + second, 1).is_renewal_of(before, now));
-        assert!(!before.is_renewal_of(before, now) && !Lease::Missing.renews(before, now));
+        assert!(!before.is_renewal_of(before, now) && !Lease::Missing.is_renewal_of(before, now));
         assert!(!held(now + second, 2).is_renewal_of(before, now));
     }
 

@@ -28,7 +28,11 @@ impl Shared {
     pub(crate) async fn prepare_messages(&self, batch: Vec<Delivery>) -> PreparedBatch {
         let (tickets, jobs) = self.unwrap_envelopes(batch);
         let jobs = match &self.references {
-            Some(references) => references.read_payloads(jobs, self.options.time_limit).await,
+            Some(references) => {
+                references
+                    .read_payloads(jobs, self.options.time_limit)
+                    .await
+            }
             None => jobs.into_iter().map(Ok).collect(),
         };
         let (mut prepared, now) = (PreparedBatch::default(), Timestamp::now());

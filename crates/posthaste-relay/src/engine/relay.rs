@@ -103,6 +103,9 @@ impl Consumer for Relay {
     }
 
     fn background_task(&self, worker: ConsumerContext) -> Option<BoxFuture<'static, ()>> {
-        Some(Box::pin(background::run_tasks(Arc::clone(&self.shared), worker)))
+        Some(Box::pin(background::run_tasks(
+            Arc::clone(&self.shared),
+            worker,
+        )))
     }
 }

@@ -65,7 +65,9 @@ async fn send_batch(shared: Arc<Shared>, batch: Vec<Delivery>, _slot: OwnedSemap
     match shared.deliver(prepared.tickets, prepared.messages).await {
         Unsent::Nothing => {}
         Unsent::Unavailable(pending) => shared.isolate_failing_message(pending).await,
-        Unsent::Denied(pending) | Unsent::Backpressure(pending) => shared.keep_or_reschedule(pending),
+        Unsent::Denied(pending) | Unsent::Backpressure(pending) => {
+            shared.keep_or_reschedule(pending)
+        }
     }
     if has_unresolved {
         tokio::select! {
@@ -220,7 +222,9 @@ impl Shared {
                 Some(Answer::backpressure("no answer before the relay's lease expired"))
             }
         };
-        let known = messages.iter().map(|one| self.destination.recall_answer(one.id));
+        let known = messages
+            .iter()
+            .map(|one| self.destination.recall_answer(one.id));
         known.map(|one| one.or_else(|| late.clone())).collect()
     }
 
@@ -335,7 +339,10 @@ impl Shared {
         }
         let reason = self.status().last_error.clone().unwrap_or_default();
         tickets.for_each(|ticket| {
-            ticket.fail(RetryLater::without_attempt(RESCHEDULE_DELAY, reason.clone()))
+            ticket.fail(RetryLater::without_attempt(
+                RESCHEDULE_DELAY,
+                reason.clone(),
+            ))
         });
     }
 

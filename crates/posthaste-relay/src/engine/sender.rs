@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use uuid::Uuid;
 
 use crate::destination::answer::Answer;
-use crate::destination::contract::{Destination, DEFAULT_LONGEST_OUTAGE};
+use crate::destination::contract::{DEFAULT_LONGEST_OUTAGE, Destination};
 use crate::engine::health::{DestinationProblem, verify_destination};
 use crate::engine::options::{Ack, DEFAULT_TIME_LIMIT};
 use crate::message::mapping::Mapping;
@@ -146,7 +146,9 @@ impl Sender {
         }
         let seconds = self.time_limit.as_secs_f64();
         let late = Answer::timed_out(format!("no answer within {seconds} s"));
-        let known = messages.iter().map(|one| self.destination.recall_answer(one.id));
+        let known = messages
+            .iter()
+            .map(|one| self.destination.recall_answer(one.id));
         known
             .map(|one| one.unwrap_or_else(|| late.clone()))
             .collect()

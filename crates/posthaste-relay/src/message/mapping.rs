@@ -92,7 +92,9 @@ impl Mapping {
     fn with_moved_arguments(mut self) -> Self {
         let templates = self.headers.iter().map(|(_, value)| value);
         let templates = templates.chain(&self.queue).chain(&self.at);
-        let taken = templates.chain([&self.kind]).flat_map(Template::argument_names);
+        let taken = templates
+            .chain([&self.kind])
+            .flat_map(Template::argument_names);
         self.taken = taken.map(str::to_owned).collect();
         self
     }

@@ -77,7 +77,7 @@ mod tests {
 
     use jiff::{Timestamp, ToSpan as _};
 
-    use super::{held_until, scheduled_at, parse_time};
+    use super::{held_until, parse_time, scheduled_at};
     use crate::message::outbox;
     use crate::message::template::Template;
     use crate::message::tests::{ID, job};

@@ -115,7 +115,8 @@ impl DestinationAddress {
         });
         let Some((scheme, rest)) = found else {
             let word = text.split_once(':').map_or(text, |(word, _)| word);
-            if let Some((_, canonical)) = MISTAKEN_SCHEMES.iter().find(|(alias, _)| *alias == word) {
+            if let Some((_, canonical)) = MISTAKEN_SCHEMES.iter().find(|(alias, _)| *alias == word)
+            {
                 return Err(format!("{word}: is not a destination; write {canonical}"));
             }
             let words: Vec<&str> = SCHEMES.iter().map(|scheme| scheme.word).collect();
@@ -198,12 +199,30 @@ mod tests {
     fn the_destination_precedes_the_transport_in_the_scheme() {
         let url = |kind, url: &str| Some((kind, url.to_owned()));
         let redis = "redis://:p@h:1/2";
-        assert_eq!(parsed("sidekiq://:p@h:1/2"), url(DestinationKind::Sidekiq, redis));
-        assert_eq!(parsed("asynq+redis://:p@h:1/2"), url(DestinationKind::Asynq, redis));
-        assert_eq!(parsed("bullmq+rediss://h"), url(DestinationKind::BullMq, "rediss://h"));
-        assert_eq!(parsed("celery+amqp://h/v"), url(DestinationKind::Celery, "amqp://h/v"));
-        assert_eq!(parsed("amqps://h"), url(DestinationKind::RabbitMq, "amqps://h"));
-        assert_eq!(parsed("https://h/x"), url(DestinationKind::Webhook, "https://h/x"));
+        assert_eq!(
+            parsed("sidekiq://:p@h:1/2"),
+            url(DestinationKind::Sidekiq, redis)
+        );
+        assert_eq!(
+            parsed("asynq+redis://:p@h:1/2"),
+            url(DestinationKind::Asynq, redis)
+        );
+        assert_eq!(
+            parsed("bullmq+rediss://h"),
+            url(DestinationKind::BullMq, "rediss://h")
+        );
+        assert_eq!(
+            parsed("celery+amqp://h/v"),
+            url(DestinationKind::Celery, "amqp://h/v")
+        );
+        assert_eq!(
+            parsed("amqps://h"),
+            url(DestinationKind::RabbitMq, "amqps://h")
+        );
+        assert_eq!(
+            parsed("https://h/x"),
+            url(DestinationKind::Webhook, "https://h/x")
+        );
         assert_eq!(parsed("stdout:"), url(DestinationKind::Lines, ""));
     }
 

@@ -13,10 +13,10 @@ use posthaste::Error;
 use posthaste::settings::Fields;
 use serde_json::Value;
 
-use crate::destination::contract::{Destination, DEFAULT_LONGEST_OUTAGE};
+use crate::destination::contract::{DEFAULT_LONGEST_OUTAGE, Destination};
 use crate::engine::builder::RelayBuilder;
 use crate::engine::builder::reserved_header;
-use crate::engine::options::{Ack, OnAmbiguous, TIME_LIMIT};
+use crate::engine::options::{Ack, DEFAULT_TIME_LIMIT, OnAmbiguous};
 use crate::engine::relay::Relay;
 use crate::engine::sender::Sender;
 use crate::message::mapping::Mapping;
@@ -171,7 +171,7 @@ impl Route {
             mapping: settings.mapping.clone(),
             queue: self.queue.as_str().into(),
             batch: settings.batch,
-            time_limit: settings.time_limit.unwrap_or(TIME_LIMIT),
+            time_limit: settings.time_limit.unwrap_or(DEFAULT_TIME_LIMIT),
             longest_outage: settings.longest_outage.unwrap_or(DEFAULT_LONGEST_OUTAGE),
             allowed: settings.allow_unsafe.clone(),
         })
@@ -314,8 +314,8 @@ fn read_mapping(fields: &mut Fields, to: &DestinationAddress) -> Result<Mapping,
     }
     let headers: Option<BTreeMap<String, String>> = fields.take("headers")?;
     for (name, value) in headers.into_iter().flatten() {
-        let value =
-            Template::parse_secret(&value).map_err(|problem| format!("headers.{name}: {problem}"))?;
+        let value = Template::parse_secret(&value)
+            .map_err(|problem| format!("headers.{name}: {problem}"))?;
         mapping = mapping.header(name, value);
     }
     if let Some(payload) = read_template(fields, ["payload", "payload"])? {
@@ -328,7 +328,10 @@ fn read_mapping(fields: &mut Fields, to: &DestinationAddress) -> Result<Mapping,
 }
 
 /// Reads a template that has two names.
-fn read_template(fields: &mut Fields, names: [&'static str; 2]) -> Result<Option<Template>, String> {
+fn read_template(
+    fields: &mut Fields,
+    names: [&'static str; 2],
+) -> Result<Option<Template>, String> {
     let mut found = None;
     for name in names {
         if let Some(text) = fields.take::<String>(name)? {
@@ -338,7 +341,8 @@ fn read_template(fields: &mut Fields, names: [&'static str; 2]) -> Result<Option
                     names[0]
                 ));
             }
-            let template = Template::parse_secret(&text).map_err(|problem| format!("{name}: {problem}"))?;
+            let template =
+                Template::parse_secret(&text).map_err(|problem| format!("{name}: {problem}"))?;
             found = Some(template);
         }
     }

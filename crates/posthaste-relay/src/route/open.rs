@@ -79,7 +79,10 @@ fn address_error(error: posthaste::Error) -> String {
 }
 
 #[cfg(feature = "asynq")]
-fn open_asynq(to: &DestinationAddress, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> {
+fn open_asynq(
+    to: &DestinationAddress,
+    fields: &mut Fields,
+) -> Result<Arc<dyn Destination>, String> {
     let mut asynq = crate::destination::asynq::Asynq::new(&to.url).map_err(address_error)?;
     if let Some(times) = fields.take("max_retry")? {
         asynq = asynq.max_retry(times);
@@ -97,9 +100,13 @@ fn open_asynq(to: &DestinationAddress, fields: &mut Fields) -> Result<Arc<dyn De
 }
 
 #[cfg(feature = "bullmq")]
-fn open_bullmq(to: &DestinationAddress, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> {
+fn open_bullmq(
+    to: &DestinationAddress,
+    fields: &mut Fields,
+) -> Result<Arc<dyn Destination>, String> {
     // BullMQ requires a queue name; a route without one gets this one.
-    let mut bullmq = crate::destination::bullmq::BullMq::new(&to.url, "default").map_err(address_error)?;
+    let mut bullmq =
+        crate::destination::bullmq::BullMq::new(&to.url, "default").map_err(address_error)?;
     if let Some(prefix) = fields.take::<String>("prefix")? {
         bullmq = bullmq.prefix(prefix);
     }
@@ -140,7 +147,10 @@ fn open_celery(
 }
 
 #[cfg(feature = "kafka")]
-fn open_kafka(to: &DestinationAddress, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> {
+fn open_kafka(
+    to: &DestinationAddress,
+    fields: &mut Fields,
+) -> Result<Arc<dyn Destination>, String> {
     use std::collections::BTreeMap;
 
     let mut kafka = crate::destination::kafka::Kafka::new(&to.url).map_err(address_error)?;
@@ -169,8 +179,12 @@ fn open_nats(to: &DestinationAddress, fields: &mut Fields) -> Result<Arc<dyn Des
 }
 
 #[cfg(feature = "rabbitmq")]
-fn open_rabbitmq(to: &DestinationAddress, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> {
-    let mut rabbitmq = crate::destination::rabbitmq::RabbitMq::new(&to.url).map_err(address_error)?;
+fn open_rabbitmq(
+    to: &DestinationAddress,
+    fields: &mut Fields,
+) -> Result<Arc<dyn Destination>, String> {
+    let mut rabbitmq =
+        crate::destination::rabbitmq::RabbitMq::new(&to.url).map_err(address_error)?;
     if fields.take("expires")? == Some(true) {
         rabbitmq = rabbitmq.expires();
     }
@@ -178,7 +192,10 @@ fn open_rabbitmq(to: &DestinationAddress, fields: &mut Fields) -> Result<Arc<dyn
 }
 
 #[cfg(feature = "sidekiq")]
-fn open_sidekiq(to: &DestinationAddress, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> {
+fn open_sidekiq(
+    to: &DestinationAddress,
+    fields: &mut Fields,
+) -> Result<Arc<dyn Destination>, String> {
     use crate::destination::sidekiq::ToggleOrCount;
     use crate::destination::sidekiq::{Sidekiq, TimeUnit};
 
@@ -219,7 +236,10 @@ fn open_smtp(to: &DestinationAddress, fields: &mut Fields) -> Result<Arc<dyn Des
 
 /// TLS depends on the features of reqwest that the program enables.
 #[cfg(feature = "webhook")]
-fn open_webhook(to: &DestinationAddress, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> {
+fn open_webhook(
+    to: &DestinationAddress,
+    fields: &mut Fields,
+) -> Result<Arc<dyn Destination>, String> {
     use crate::destination::webhook::AddressPolicy;
     use crate::destination::webhook::Webhook;
 
@@ -230,7 +250,8 @@ fn open_webhook(to: &DestinationAddress, fields: &mut Fields) -> Result<Arc<dyn 
         address_policy = allowed.map_err(|error| format!("networks: {error}"))?;
     }
     let client = reqwest::Client::builder().user_agent("posthaste");
-    let mut webhook = Webhook::with_address_policy(client, &to.url, address_policy).map_err(address_error)?;
+    let mut webhook =
+        Webhook::with_address_policy(client, &to.url, address_policy).map_err(address_error)?;
     let secrets: Option<Vec<String>> = fields.take("secrets")?;
     let secrets = secrets.into_iter().flatten().map(|secret| {
         let shape = "secrets: each must be whsec_ and base64 of 24 to 64 random bytes";

@@ -42,7 +42,12 @@ pub async fn preview(client: &Client, route: &Route, most: u32) -> Result<Vec<St
     Ok(shown)
 }
 
-async fn preview_line(client: &Client, route: &Route, job: Arc<Job>, id: Uuid) -> Result<String, String> {
+async fn preview_line(
+    client: &Client,
+    route: &Route,
+    job: Arc<Job>,
+    id: Uuid,
+) -> Result<String, String> {
     let mut job = outbox::unwrap_envelope(job, id)?;
     let statements = route.statements();
     if let Some(reference) = job.reference.as_ref().filter(|_| !statements.is_empty()) {

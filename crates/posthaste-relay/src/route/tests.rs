@@ -4,7 +4,7 @@ use std::time::Duration;
 use posthaste::settings::Fields;
 use serde_json::{Value, json};
 
-use super::{DestinationAddress, Route, Settings, mapping};
+use super::{DestinationAddress, Route, RouteSettings, read_mapping};
 use crate::engine::options::{Ack, OnAmbiguous};
 use crate::message::tests::{ID, job};
 
@@ -14,7 +14,7 @@ fn read(settings: &Value) -> Result<Route, String> {
 }
 
 /// Returns the settings of a route to standard output with these settings.
-fn settings(more: Value) -> Settings {
+fn settings(more: Value) -> RouteSettings {
     let mut settings = json!({"to": "stdout:"});
     let all = settings.as_object_mut().expect("an object");
     all.extend(more.as_object().expect("an object").clone());
@@ -150,7 +150,7 @@ fn webhooks_reject_the_kind_setting() {
     for name in ["kind", "type"] {
         let given = BTreeMap::from([(name.to_owned(), json!("geheim"))]);
         let mut fields = Fields::new(given);
-        mapping(&mut fields, &to).expect("nobody has asked for it");
+        read_mapping(&mut fields, &to).expect("nobody has asked for it");
         let error = fields.all_known("a webhook").expect_err(name);
         let start = format!(
             "{name}: is not a setting of a webhook; known are at, headers, \

@@ -61,7 +61,11 @@ impl RelayStatus {
             .take(MAX_REASON_CHARS)
             .collect();
         let is_known = self.rejections.contains_key(&reason) || self.rejections.len() < MAX_REASONS;
-        let reason = if is_known { reason } else { OTHER_REASONS.to_owned() };
+        let reason = if is_known {
+            reason
+        } else {
+            OTHER_REASONS.to_owned()
+        };
         *self.rejections.entry(reason).or_default() += 1;
     }
 }
@@ -136,7 +140,7 @@ pub struct RelayReport {
 
 #[cfg(test)]
 mod tests {
-    use super::{OTHER_REASONS, MAX_REASONS, RelayStatus};
+    use super::{MAX_REASONS, OTHER_REASONS, RelayStatus};
 
     #[test]
     fn rejections_are_counted_by_reason_up_to_a_limit() {

@@ -33,7 +33,10 @@ async fn the_asynq_inspector_shows_completions_errors_and_counts() {
     let client = redis::Client::open(setup.redis.url()).unwrap();
     let mut redis = client.get_multiplexed_async_connection().await.unwrap();
     let begun = jiff::Timestamp::now().as_second();
-    setup.server.set_behaviour(&json!({ "rcpt": "450 later" })).unwrap();
+    setup
+        .server
+        .set_behaviour(&json!({ "rcpt": "450 later" }))
+        .unwrap();
     let id = setup.order().await;
     assert_eq!(setup.worker().step().await.unwrap(), Step::Worked);
     let key = format!("asynq:{{mail}}:t:{id}");
@@ -76,7 +79,10 @@ async fn asynq_workers_continue_the_retry_count_of_ours() {
     if !are_here(test, &[Receiver::Asynq]) {
         return;
     }
-    setup.server.set_behaviour(&json!({ "rcpt": "450 later" })).unwrap();
+    setup
+        .server
+        .set_behaviour(&json!({ "rcpt": "450 later" }))
+        .unwrap();
     let id = setup.order().await;
     assert_eq!(setup.worker().step().await.unwrap(), Step::Worked);
     let asynq = Worker::asynq(&setup.redis.url(), &["mail"]).unwrap();

@@ -25,7 +25,10 @@ async fn mails_of_a_killed_worker_are_not_resent_and_the_next_is_sent() {
     let Some(setup) = Setup::new(test).await else {
         return;
     };
-    setup.server.set_behaviour(&json!({ "delay": 3600 })).unwrap();
+    setup
+        .server
+        .set_behaviour(&json!({ "delay": 3600 }))
+        .unwrap();
     let id = setup.order().await;
     let mut killed = working(&setup);
     let taken = async || Ok(setup.mails() == 1);

@@ -78,7 +78,10 @@ async fn lost_leases_and_failed_renewals_are_logged() {
         return;
     };
     let (log, _guard) = Log::begin();
-    setup.server.set_behaviour(&json!({ "delay": 3600 })).unwrap();
+    setup
+        .server
+        .set_behaviour(&json!({ "delay": 3600 }))
+        .unwrap();
     let id = setup.order().await;
     let worker = setup.worker();
     let looking = async {

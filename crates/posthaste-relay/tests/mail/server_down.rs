@@ -108,7 +108,10 @@ async fn deferred_mails_back_off_and_fail_after_their_retries() {
     let Some(setup) = Setup::new(test).await else {
         return;
     };
-    setup.server.set_behaviour(&json!({ "rcpt": "450 later" })).unwrap();
+    setup
+        .server
+        .set_behaviour(&json!({ "rcpt": "450 later" }))
+        .unwrap();
     let id = setup.ordered().await;
     let asynq = Asynq::new(&setup.redis.url()).unwrap();
     let asynq = asynq.queue("mail").max_retry(2);

@@ -327,7 +327,7 @@ async fn smtp_denials_of_the_account_count_no_attempt() {
     let from = Template::parse("{kwargs.from}").unwrap();
     let mapping = Mapping::default().header("from", from);
     let order = json!({ "mail": "553 5.7.1 Sender address rejected" });
-    server.order(&order).unwrap();
+    server.set_behaviour(&order).unwrap();
     let setup = setup().await;
     let job = "SELECT posthaste.enqueue('m', '{\"from\": \"eve@example.com\"}', queue => 'mail')";
     setup.client.run(job).await.unwrap();

@@ -82,7 +82,10 @@ async fn rabbitmq_queues_without_a_consumer_are_reported() {
     let destination = posthaste_relay::RabbitMq::new(shared()).unwrap();
     // A queue that does not exist must not affect the report of the others.
     let asked = [&queues[..], &["absent".to_owned()]].concat();
-    assert_eq!(destination.queues_without_workers(&asked).await.unwrap(), queues);
+    assert_eq!(
+        destination.queues_without_workers(&asked).await.unwrap(),
+        queues
+    );
     let _consumer = Worker::rabbitmq(shared(), &[&queues[1]]).unwrap();
     eventually(SOON, "its consumer is known", async || {
         let unread = destination.queues_without_workers(&asked).await;

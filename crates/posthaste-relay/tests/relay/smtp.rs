@@ -64,7 +64,7 @@ impl Subject for Mails {
             true => json!({ "data": "451 try again" }),
             false => json!({}),
         };
-        self.server.order(&orders).unwrap();
+        self.server.set_behaviour(&orders).unwrap();
         true
     }
 }
@@ -187,7 +187,10 @@ async fn only_the_interrupted_mail_is_ambiguous() {
     };
     let to = |n: usize| json!({ "to": format!("n{n}@example.com") });
     // The server accepts each mail at once and answers too late.
-    setup.server.set_behaviour(&json!({ "delay": 3600 })).unwrap();
+    setup
+        .server
+        .set_behaviour(&json!({ "delay": 3600 }))
+        .unwrap();
     setup.enqueue(&[to(0), to(1)]).await;
     let relay = || {
         setup
@@ -260,7 +263,7 @@ async fn refused_recipients_reject_the_mail_and_deferred_ones_wait() {
         return;
     };
     let refusal = json!({ "rcpt": "550 5.1.1 <a@example.com> is nobody" });
-    setup.server.order(&refusal).unwrap();
+    setup.server.set_behaviour(&refusal).unwrap();
     setup.enqueue(&[json!({ "to": "a@example.com" })]).await;
     let worker = setup.work(setup.relay()).await;
     let refused = async || Ok(count(&setup.client, "discarded").await == 1);

@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use super::{AuditRun, DifferingDocument, AuditSide};
+use super::{AuditRun, AuditSide, DifferingDocument};
 use crate::audited::Difference;
 use crate::compare::{DELETED_BY_OTHERS, Pass, SyncOutcome, SyncRequest};
 use crate::index::{IndexError, Proof};
@@ -17,7 +17,11 @@ const RETRY_REFUSED_INTERVAL: Duration = Duration::from_secs(5);
 impl AuditRun<'_> {
     /// Checks these ids again, the index before Postgres, so that changes between the two reads of
     /// a page do not count. Then counts the differences, and repairs them if the audit repairs.
-    pub(super) async fn recheck_and_repair(&mut self, ids: Vec<String>, side: AuditSide) -> Result<(), IndexError> {
+    pub(super) async fn recheck_and_repair(
+        &mut self,
+        ids: Vec<String>,
+        side: AuditSide,
+    ) -> Result<(), IndexError> {
         let mut different = self.find_different(&ids, side).await?;
         if !self.audit.repair {
             different = self.leave_out_pending(different, side).await?;

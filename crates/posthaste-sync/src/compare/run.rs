@@ -148,7 +148,11 @@ impl<'a> PassRun<'a> {
     }
 
     /// Decides again and adds the write: the row may be newer than the version that was decided on.
-    async fn add_made_document(&mut self, row: Row, batch: &mut WriteBatch) -> Result<(), IndexError> {
+    async fn add_made_document(
+        &mut self,
+        row: Row,
+        batch: &mut WriteBatch,
+    ) -> Result<(), IndexError> {
         let Some(&at) = self.places.get(&row.id) else {
             return Ok(());
         };
@@ -168,7 +172,11 @@ impl<'a> PassRun<'a> {
     }
 
     /// Handles a document whose row was not found.
-    async fn handle_missing_row(&mut self, at: usize, batch: &mut WriteBatch) -> Result<(), IndexError> {
+    async fn handle_missing_row(
+        &mut self,
+        at: usize,
+        batch: &mut WriteBatch,
+    ) -> Result<(), IndexError> {
         let document = &mut self.documents[at];
         if document.is_made || document.is_finished() {
             return Ok(());

@@ -85,7 +85,12 @@ fn every_row_and_index_state_has_its_decision() {
         (row, hidden(5, last - 1), FORCE, ahead(5, last - 1)),
         (gone, hidden(5, 1), !FORCE, SyncStep::Done(Neither)),
         (gone, hidden(4, 1), !FORCE, delete(5)),
-        (RowState::Gone, hidden(5, 1), !FORCE, SyncStep::Done(Neither)),
+        (
+            RowState::Gone,
+            hidden(5, 1),
+            !FORCE,
+            SyncStep::Done(Neither),
+        ),
         // A deletion leaves its mark even if the index lacks the document.
         (gone, None, !FORCE, delete(5)),
         (gone, live(4, 0), !FORCE, delete(5)),

@@ -140,7 +140,8 @@ pub(super) fn index_definition(users: &Value, alias: &str, recipe: &str) -> Valu
     definition["mappings"]["properties"][POSTHASTE_FIELD] = json!({"dynamic": false, "properties": {
         "id": {"type": "keyword"}, "token": stored, "deleted_at": {"type": "long"},
     }});
-    definition["mappings"]["_meta"][POSTHASTE_FIELD] = json!({"definition": definition_digest(users, recipe)});
+    definition["mappings"]["_meta"][POSTHASTE_FIELD] =
+        json!({"definition": definition_digest(users, recipe)});
     definition["aliases"][alias] = json!({"is_write_index": true});
     definition
 }
@@ -284,16 +285,26 @@ mod tests {
             serde_json::from_str(r#"{"mappings": {}, "settings": {"b": [2, {}], "a": 1}}"#)
                 .unwrap();
         let made = index_definition(&one, "notes", "");
-        assert_eq!(definition_digest_of(&made), Some(&*definition_digest(&same, "")));
+        assert_eq!(
+            definition_digest_of(&made),
+            Some(&*definition_digest(&same, ""))
+        );
         assert!(has_posthaste_field(&made) && made["aliases"]["notes"]["is_write_index"] == true);
         for other in [
             json!({}),
             json!({"settings": {"a": "1", "b": [2, {}]}, "mappings": {}}),
             json!({"settings": {"a": 1, "b": [{}, 2]}, "mappings": {}}),
         ] {
-            assert_ne!(definition_digest(&other, ""), definition_digest(&one, ""), "{other}");
+            assert_ne!(
+                definition_digest(&other, ""),
+                definition_digest(&one, ""),
+                "{other}"
+            );
         }
-        assert_ne!(definition_digest(&one, "other documents"), definition_digest(&one, ""));
+        assert_ne!(
+            definition_digest(&one, "other documents"),
+            definition_digest(&one, "")
+        );
         assert_eq!(definition_digest_of(&json!({"mappings": {}})), None);
     }
 
@@ -335,7 +346,10 @@ mod tests {
 
     #[test]
     fn indexes_are_named_after_their_alias_and_number() {
-        assert_eq!(index_number("notes", &numbered_index("notes", 12)), Some(12));
+        assert_eq!(
+            index_number("notes", &numbered_index("notes", 12)),
+            Some(12)
+        );
         for other in ["notes", "notes-", "notes-next", "other-1", "notes-a-1"] {
             assert_eq!(index_number("notes", other), None);
         }

@@ -45,10 +45,15 @@ impl Elastic {
         source.check().await?;
         let fields = source.fields().await?;
         let old = self.current_index(&fields).await?;
-        let new = self.open_next_index(&old, &fields, &source.recipe()).await?;
+        let new = self
+            .open_next_index(&old, &fields, &source.recipe())
+            .await?;
         let next = &*self.next_alias();
         let begun = self.index_uuid(&new).await?;
-        let (from, to) = (self.for_index(&old, &self.shared.alias), self.for_index(&new, next));
+        let (from, to) = (
+            self.for_index(&old, &self.shared.alias),
+            self.for_index(&new, next),
+        );
         // Before the new index is filled: a row that was hidden and is shown again at the same
         // version must be written above the mark that hiding it left.
         from.copy_deletions(&to).await?;
@@ -135,7 +140,10 @@ impl Elastic {
         loop {
             if let Some(begun) = self.alias_target(next).await? {
                 let digest = document::definition_digest(&users, recipe);
-                return self.check_definition_digest(&begun, &digest).await.map(|()| begun);
+                return self
+                    .check_definition_digest(&begun, &digest)
+                    .await
+                    .map(|()| begun);
             }
             // An index of this number may be left from an earlier time.
             number += 1;
@@ -159,7 +167,11 @@ impl Elastic {
 
     /// Repeats audits until all differences of one are verified as repaired. Rows that change
     /// during an audit are excluded: their jobs update both indexes by now.
-    async fn fill_by_audits(&self, source: &dyn Source, audit: Audit) -> Result<Audited, IndexError> {
+    async fn fill_by_audits(
+        &self,
+        source: &dyn Source,
+        audit: Audit,
+    ) -> Result<Audited, IndexError> {
         let audit = Audit {
             repair: true,
             ..audit
@@ -185,7 +197,9 @@ impl Elastic {
         let mut after: Option<String> = None;
         loop {
             let deletions = document::deletion_query();
-            let page = self.search_page(deletions, after.as_deref(), PAGE_SIZE).await?;
+            let page = self
+                .search_page(deletions, after.as_deref(), PAGE_SIZE)
+                .await?;
             let Some((last, _)) = page.last() else {
                 return Ok(());
             };

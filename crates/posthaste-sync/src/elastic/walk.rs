@@ -38,7 +38,10 @@ impl Elastic {
         }
         let seen = found.hits.into_iter().map(|hit| {
             let version = hit.version.unwrap_or_default();
-            (hit.id, document::parse_entry(version, hit.source.as_deref()))
+            (
+                hit.id,
+                document::parse_entry(version, hit.source.as_deref()),
+            )
         });
         Ok(seen.collect())
     }

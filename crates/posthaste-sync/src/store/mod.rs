@@ -159,7 +159,9 @@ async fn run_query(
     sql: &str,
     parameters: &[&dyn Parameter],
 ) -> Result<(PooledClient, Result<Vec<Row>, tokio_postgres::Error>, bool), ReadFailure> {
-    let pooled = PooledClient::acquire(pool).await.map_err(ReadFailure::Other)?;
+    let pooled = PooledClient::acquire(pool)
+        .await
+        .map_err(ReadFailure::Other)?;
     let parameters = typed(parameters);
     let (begun, bound, rows, ended) = tokio::join!(
         biased;
@@ -243,7 +245,10 @@ pub(crate) async fn read_page_by(
     most: usize,
 ) -> Result<Vec<RowVersion>, SourceError> {
     let most = i64::try_from(most).unwrap_or(i64::MAX);
-    parse_rows(&query_primary(pool, sql, &[&after, &most]).await?, parse_version)
+    parse_rows(
+        &query_primary(pool, sql, &[&after, &most]).await?,
+        parse_version,
+    )
 }
 
 pub(crate) async fn read_rows(
@@ -329,7 +334,9 @@ fn parse_row(row: &Row) -> Result<crate::Row, tokio_postgres::Error> {
 /// Enqueues a job for each row without a pending one, and returns how many. If the caller stops
 /// waiting, as it may for a large table, the server continues and commits.
 pub(crate) async fn enqueue_fill(pool: &Connections, name: &str) -> Result<u64, SourceError> {
-    let pooled = PooledClient::acquire(pool).await.map_err(ReadFailure::Other)?;
+    let pooled = PooledClient::acquire(pool)
+        .await
+        .map_err(ReadFailure::Other)?;
     // No timeout applies, and the server continues after a disconnect. All statements are one
     // message, so that the answer arrives after the commit.
     let name: String = name.bytes().map(|byte| format!("{byte:02x}")).collect();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio_postgres::Row;
 
-use super::{Connections, PooledClient, ReadFailure, query_primary, query_any_server};
+use super::{Connections, PooledClient, ReadFailure, query_any_server, query_primary};
 use posthaste::__private::chain;
 use posthaste::__private::{JsonText, Parameter, milliseconds, typed};
 

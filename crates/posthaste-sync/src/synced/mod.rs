@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio_postgres::Client;
 
-use super::{Index, IndexSync, SyncOptions, Proof, Source, SyncBuilder, queue};
+use super::{Index, IndexSync, Proof, Source, SyncBuilder, SyncOptions, queue};
 use crate::store::Connections;
 use crate::store::install::{SyncTableArguments, install_statement};
 use posthaste::settings::Fields;
@@ -209,7 +209,11 @@ impl std::fmt::Debug for Synced {
     }
 }
 
-fn read_settings(name: &str, mut fields: Fields, kinds: &[&dyn IndexKind]) -> Result<Synced, String> {
+fn read_settings(
+    name: &str,
+    mut fields: Fields,
+    kinds: &[&dyn IndexKind],
+) -> Result<Synced, String> {
     let begins = name.starts_with(|first: char| first.is_ascii_lowercase() || first == '_');
     let plain = |letter: char| matches!(letter, 'a'..='z' | '0'..='9' | '_');
     if !begins || name.len() > MAX_NAME_BYTES || !name.chars().all(plain) {

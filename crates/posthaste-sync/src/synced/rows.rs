@@ -55,7 +55,10 @@ impl ConfiguredRows {
     }
 
     /// Replaces these versions by those of the statement, which may hide rows that the table shows.
-    async fn apply_statement_versions(&self, page: Vec<RowVersion>) -> Result<Vec<RowVersion>, SourceError> {
+    async fn apply_statement_versions(
+        &self,
+        page: Vec<RowVersion>,
+    ) -> Result<Vec<RowVersion>, SourceError> {
         let Some(query) = &self.query else {
             return Ok(page);
         };
@@ -103,7 +106,10 @@ impl Source for ConfiguredRows {
     ) -> BoxFuture<'a, Result<Vec<RowVersion>, SourceError>> {
         Box::pin(async move {
             match &self.query {
-                Some(query) => self.ignore_errors_of_missing_row(ids, query.versions(ids).await).await,
+                Some(query) => {
+                    self.ignore_errors_of_missing_row(ids, query.versions(ids).await)
+                        .await
+                }
                 None => self.table.versions(ids).await,
             }
         })
@@ -112,7 +118,10 @@ impl Source for ConfiguredRows {
     fn rows<'a>(&'a self, ids: &'a [String]) -> BoxFuture<'a, Result<Vec<Row>, SourceError>> {
         Box::pin(async move {
             let mut rows = match &self.query {
-                Some(query) => self.ignore_errors_of_missing_row(ids, query.rows(ids).await).await?,
+                Some(query) => {
+                    self.ignore_errors_of_missing_row(ids, query.rows(ids).await)
+                        .await?
+                }
                 None => self.table.rows(ids).await?,
             };
             if !self.document.is_empty() {
@@ -128,7 +137,10 @@ impl Source for ConfiguredRows {
         after: Option<&'a str>,
         most: usize,
     ) -> BoxFuture<'a, Result<Vec<RowVersion>, SourceError>> {
-        Box::pin(async move { self.apply_statement_versions(self.table.walk(after, most).await?).await })
+        Box::pin(async move {
+            self.apply_statement_versions(self.table.walk(after, most).await?)
+                .await
+        })
     }
 
     fn pending<'a>(

@@ -165,8 +165,9 @@ impl IndexTarget {
                     postgres = postgres.language(language);
                 }
                 let fields = fields.iter();
-                let postgres =
-                    fields.fold(postgres, |all, (field, weight)| all.search_field(field, *weight));
+                let postgres = fields.fold(postgres, |all, (field, weight)| {
+                    all.search_field(field, *weight)
+                });
                 Ok(Arc::new(postgres))
             }
             #[cfg(feature = "elastic")]
@@ -190,7 +191,8 @@ impl IndexTarget {
             return Ok(None);
         };
         let wrong = |error: posthaste_elastic::Error| Error::config(error.to_string());
-        let mut client = posthaste_elastic::Client::new(http_client_builder(), url).map_err(wrong)?;
+        let mut client =
+            posthaste_elastic::Client::new(http_client_builder(), url).map_err(wrong)?;
         if let Some(key) = api_key {
             client = client.api_key(key).map_err(wrong)?;
         }

@@ -47,7 +47,11 @@ async fn acknowledged_writes_survive_reopening_the_folder() {
     index.write(&[write("1", 5, "word")]).await.unwrap();
     // A folder has one writer in one process.
     assert!(open().is_err_and(|error| error.to_string().contains("lock")));
-    let other_fields = || Tantivy::builder(folder.path()).search_field("title", 1.0).open();
+    let other_fields = || {
+        Tantivy::builder(folder.path())
+            .search_field("title", 1.0)
+            .open()
+    };
     drop(index);
     let soon = crate::support::SOON;
     let mut again = None;

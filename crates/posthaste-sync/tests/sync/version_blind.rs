@@ -53,7 +53,10 @@ impl Index for VersionBlind {
         self.inner.walk(after, most)
     }
 
-    fn create_if_missing<'a>(&'a self, fields: &'a [Field]) -> BoxFuture<'a, Result<(), IndexError>> {
+    fn create_if_missing<'a>(
+        &'a self,
+        fields: &'a [Field],
+    ) -> BoxFuture<'a, Result<(), IndexError>> {
         self.inner.create_if_missing(fields)
     }
 

@@ -356,14 +356,19 @@ async fn a_half_open_listener_delays_a_job_by_one_poll() -> TestResult {
         let newest = "SELECT max(extract(epoch FROM backend_start) * 1000)::bigint
             FROM pg_stat_activity
             WHERE datname = current_database() AND application_name = 'listener'";
-        let (before, lost) = (number(&system.client, newest).await, proxy.lost_connections());
+        let (before, lost) = (
+            number(&system.client, newest).await,
+            proxy.lost_connections(),
+        );
         proxy.half_open();
         let first = system.after("SELECT posthaste.enqueue('a')", 1).await;
         let second = system.after("SELECT posthaste.enqueue('a')", 1).await;
         // A notification, or the renewal that the worker sends every three seconds.
-        eventually(SOON, "it is dead", async || Ok(proxy.lost_connections() > lost))
-            .await
-            .unwrap();
+        eventually(SOON, "it is dead", async || {
+            Ok(proxy.lost_connections() > lost)
+        })
+        .await
+        .unwrap();
         proxy.restore().await.unwrap();
         eventually(SOON, "it is replaced", async || {
             Ok(number(&system.client, newest).await > before)

@@ -210,7 +210,9 @@ impl Index {
                 _ => Err(conflict_reply(id, "it is not as it was seen")),
             },
             WriteCondition::Newer(version) if now.is_none_or(|now| now < version) => Ok(version),
-            WriteCondition::NotOlder(version) if now.is_none_or(|now| now <= version) => Ok(version),
+            WriteCondition::NotOlder(version) if now.is_none_or(|now| now <= version) => {
+                Ok(version)
+            }
             WriteCondition::Newer(version) | WriteCondition::NotOlder(version) => {
                 let reason = format!("current version is not lower than [{version}]");
                 Err(conflict_reply(id, &reason))
@@ -239,7 +241,7 @@ impl Index {
         states.push_back(self.docs.insert(id.to_owned(), doc.clone()));
         Reply {
             wrote: true,
-            ..written(id, &doc, result)
+            ..write_reply(id, &doc, result)
         }
     }
 }

@@ -51,15 +51,22 @@ fn check_fields(
                 _ => *known = guess_type(value),
             }
         }
-        for_each_value(value, &mut |value| check_value(known, mode, id, name, value))?;
+        for_each_value(value, &mut |value| {
+            check_value(known, mode, id, name, value)
+        })?;
     }
     Ok(())
 }
 
 /// Checks each value of an array, which are values of one field.
-fn for_each_value(value: &Value, check: &mut dyn FnMut(&Value) -> Result<(), Reply>) -> Result<(), Reply> {
+fn for_each_value(
+    value: &Value,
+    check: &mut dyn FnMut(&Value) -> Result<(), Reply>,
+) -> Result<(), Reply> {
     match value {
-        Value::Array(values) => values.iter().try_for_each(|value| for_each_value(value, check)),
+        Value::Array(values) => values
+            .iter()
+            .try_for_each(|value| for_each_value(value, check)),
         Value::Null => Ok(()),
         value => check(value),
     }
@@ -79,7 +86,10 @@ fn check_value(
     let is_object = known["properties"].is_object() || known["type"] == json!("object");
     if let Value::Object(fields) = value {
         if !is_object && !known["type"].is_null() {
-            return Err(refusal_reply(id, &format!("failed to parse field [{name}]")));
+            return Err(refusal_reply(
+                id,
+                &format!("failed to parse field [{name}]"),
+            ));
         }
         let mode = dynamic_mode(known, inherited);
         return check_fields(known, &mode, id, name, fields);
@@ -100,7 +110,10 @@ fn check_value(
     if fits {
         Ok(())
     } else {
-        Err(refusal_reply(id, &format!("failed to parse field [{name}]")))
+        Err(refusal_reply(
+            id,
+            &format!("failed to parse field [{name}]"),
+        ))
     }
 }
 
@@ -112,7 +125,7 @@ fn guess_type(value: &Value) -> Value {
         Value::Number(_) => json!({"type": "long"}),
         Value::String(_) => json!({"type": "text"}),
         Value::Object(_) => json!({"properties": {}}),
-        Value::Array(values) => values.first().map_or(Value::Null, kind_of),
+        Value::Array(values) => values.first().map_or(Value::Null, guess_type),
         Value::Null => Value::Null,
     }
 }

@@ -35,8 +35,9 @@ pub(super) fn matches_query(
             let is_time = field_type(mappings, name) == Some("date");
             let mut held = field_values(source, name);
             match is_time {
-                true => held
-                    .any(|held| millis(held, now).is_some_and(|at| is_within(&at, bounds, Some(now)))),
+                true => held.any(|held| {
+                    millis(held, now).is_some_and(|at| is_within(&at, bounds, Some(now)))
+                }),
                 false => held.any(|held| is_within(held, bounds, None)),
             }
         }),
@@ -172,11 +173,11 @@ fn values_of(value: &Value) -> impl Iterator<Item = &Value> {
 fn field_values<'a>(source: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> {
     let path = name.strip_suffix(".keyword").unwrap_or(name).split('.');
     path.fold(vec![source], |values, part| {
-        let objects = values.into_iter().flat_map(list);
+        let objects = values.into_iter().flat_map(values_of);
         objects.map(|value| &value[part]).collect()
     })
     .into_iter()
-    .flat_map(list)
+    .flat_map(values_of)
 }
 
 fn get_field<'a>(source: &'a Value, name: &str) -> &'a Value {

@@ -45,9 +45,10 @@ impl Write {
             let demand = match (version, head["version_type"].as_str(), seq_no) {
                 (Some(version), Some("external"), _) => WriteCondition::Newer(version),
                 (Some(version), Some("external_gte"), _) => WriteCondition::NotOlder(version),
-                (_, _, Some(seq_no)) => {
-                    WriteCondition::Seen(seq_no, head["if_primary_term"].as_u64().unwrap_or_default())
-                }
+                (_, _, Some(seq_no)) => WriteCondition::Seen(
+                    seq_no,
+                    head["if_primary_term"].as_u64().unwrap_or_default(),
+                ),
                 _ => WriteCondition::None,
             };
             writes.push(Self {

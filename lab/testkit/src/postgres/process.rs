@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::PAUSE;
+use super::READY_POLL;
 
 pub(super) fn signal(pid: u32, signal: Signal) -> anyhow::Result<()> {
     let pid = Pid::from_raw(pid.cast_signed()).context("no such process")?;
@@ -22,7 +22,7 @@ pub(super) fn wait(process: &mut Child, bound: Duration) -> anyhow::Result<ExitS
             return Ok(status);
         }
         ensure!(Instant::now() < deadline, "it still ran after {bound:?}");
-        std::thread::sleep(PAUSE);
+        std::thread::sleep(READY_POLL);
     }
 }
 

@@ -71,7 +71,9 @@ impl PgServer {
 
     /// Starts a shared server of exactly this version.
     pub(crate) fn start_itself(version: PgVersion) -> anyhow::Result<Self> {
-        let start = Self::start_in(version, &[], ServerPlace::default(), |server| server.initdb(&[]));
+        let start = Self::start_in(version, &[], ServerPlace::default(), |server| {
+            server.initdb(&[])
+        });
         let mut server = start?;
         server.is_shared = true;
         Ok(server)
@@ -217,7 +219,10 @@ impl PgServer {
         let frozen = self.freeze()?;
         let copy = Self::start_in(self.version, settings, ServerPlace::default(), |copy| {
             let mut files = copy.account.command("cp");
-            run(files.arg("-a").arg(self.data()).arg(copy.folder.data_folder()))?;
+            run(files
+                .arg("-a")
+                .arg(self.data())
+                .arg(copy.folder.data_folder()))?;
             resume_processes(&frozen)?;
             match fs::remove_file(copy.folder.data_folder().join("postmaster.pid")) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),

@@ -85,7 +85,10 @@ impl Service {
 
     /// Its output since its last start.
     pub fn output_lines(&self) -> Vec<String> {
-        self.process().as_ref().map(output_lines).unwrap_or_default()
+        self.process()
+            .as_ref()
+            .map(output_lines)
+            .unwrap_or_default()
     }
 
     /// Restarts it in its place; if it runs, it is stopped in order first.
@@ -173,7 +176,9 @@ fn output_lines(child: &Child) -> Vec<String> {
 }
 
 /// Retries: another process may take a port between the check and the start.
-pub(super) fn retry_on_free_ports<T>(mut start: impl FnMut() -> anyhow::Result<T>) -> anyhow::Result<T> {
+pub(super) fn retry_on_free_ports<T>(
+    mut start: impl FnMut() -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
     let mut last = None;
     for _ in 0..3 {
         match start() {

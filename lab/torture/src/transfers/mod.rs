@@ -201,7 +201,7 @@ async fn recover(ours: &Coordinator) -> anyhow::Result<()> {
         ours.client().refresh(TRANSACTIONS).await?;
         ours.recover(Duration::ZERO).await?;
         ours.client().refresh(TRANSACTIONS).await?;
-        Ok(ours.stuck(Duration::ZERO).await?.is_empty())
+        Ok(ours.list_stuck(Duration::ZERO).await?.is_empty())
     })
     .await
 }

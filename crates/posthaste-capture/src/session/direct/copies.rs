@@ -103,12 +103,15 @@ impl DirectRun<'_, '_> {
     async fn add_chunk_rows(&mut self, xid: u32, position: Position) -> Result<(), Error> {
         let session = &mut *self.session;
         let copier = &mut session.copier;
-        let taken = keep_alive_while(&mut session.feed, async { Ok(copier.take_chunk().await) }).await?;
+        let taken =
+            keep_alive_while(&mut session.feed, async { Ok(copier.take_chunk().await) }).await?;
         let (Some(mut chunk), Some(table)) = (taken, session.copier.watched_table()) else {
             return Ok(());
         };
         let rows = take(&mut chunk.rows);
-        let events = self.assembler.events_of_rows(&table.relation, rows, position);
+        let events = self
+            .assembler
+            .events_of_rows(&table.relation, rows, position);
         let events = events.and_then(|events| {
             let mut checked = events.iter().map(crate::event::Event::check_fits_job);
             let checked = checked.try_for_each(|one| one.map_err(|error| error.to_string()));
@@ -141,7 +144,10 @@ impl DirectRun<'_, '_> {
 
     /// The progress of the copy at this mark.
     pub(super) fn copy_progress_at(&self, mark: Mark) -> Option<CopyProgress> {
-        let handed = self.chunk.as_ref().filter(|chunk| chunk.is_counted_by(mark));
+        let handed = self
+            .chunk
+            .as_ref()
+            .filter(|chunk| chunk.is_counted_by(mark));
         handed.map(|handed| handed.chunk.progress(handed.rows))
     }
 

@@ -16,7 +16,7 @@ use crate::mark::{EventCounts, Mark};
 use crate::session::{
     IDLE_MARK_INTERVAL, MARKS_PER_ROTATION, VISIBILITY_POLL, keep_alive_while, not_visible_error,
 };
-use crate::store::{WriteOutcome, Store};
+use crate::store::{Store, WriteOutcome};
 
 /// Time between two marks.
 const MARK_INTERVAL: Duration = Duration::from_secs(1);
@@ -97,8 +97,13 @@ impl<'a> DirectRun<'_, 'a> {
             loop {
                 let deleted = (deletion.as_deref(), &*rows);
                 let copied = copied.as_ref();
-                match store.write_batch(&reader, &[], &[], deleted, copied, mark).await? {
-                    WriteOutcome::Unseen if stopping.is_cancelled() => return Err(not_visible_error()),
+                match store
+                    .write_batch(&reader, &[], &[], deleted, copied, mark)
+                    .await?
+                {
+                    WriteOutcome::Unseen if stopping.is_cancelled() => {
+                        return Err(not_visible_error());
+                    }
                     WriteOutcome::Unseen => sleep(VISIBILITY_POLL).await,
                     kept => {
                         let after = place_to_pass(&store, rotates, is_failover).await;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{EventPath, DirectRun};
+use super::{DirectRun, EventPath};
 use crate::copying::RequestedCopy;
 use crate::error::Error;
 use crate::lsn::Lsn;
@@ -41,7 +41,10 @@ impl DirectRun<'_, '_> {
 
     /// Applies what was read. An error ends the session unless events are sent without the store.
     /// Not while the destination accepts nothing either: a server that shuts down would wait.
-    pub(super) async fn apply_poll(&mut self, polled: Result<PollResult, Error>) -> Result<(), Error> {
+    pub(super) async fn apply_poll(
+        &mut self,
+        polled: Result<PollResult, Error>,
+    ) -> Result<(), Error> {
         let poll = match (polled, self.path) {
             (Ok(poll), _) => poll,
             (Err(error), EventPath::Direct) if !self.policy.is_silent() => {

@@ -5,7 +5,7 @@ use std::time::Instant;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::{LAST_ANSWER_TIMEOUT, DirectRun};
+use super::{DirectRun, LAST_ANSWER_TIMEOUT};
 use crate::capture::State;
 use crate::error::Error;
 use crate::session::STATUS_INTERVAL;
@@ -59,7 +59,8 @@ impl PathDisplay {
     }
 
     fn is_due(&self) -> bool {
-        self.begun_at.is_none_or(|at| at.elapsed() >= STATUS_INTERVAL)
+        self.begun_at
+            .is_none_or(|at| at.elapsed() >= STATUS_INTERVAL)
     }
 
     async fn wait_until_written(&mut self) {

@@ -4,9 +4,9 @@ use std::mem::take;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{EventPath, DirectRun};
+use super::{DirectRun, EventPath};
 use crate::capture::State;
-use crate::direct::{BatchSize, BacklogState, SpillPolicy};
+use crate::direct::{BacklogState, BatchSize, SpillPolicy};
 use crate::error::Error;
 use crate::handed_rows::HandedRows;
 use crate::session::{BATCH_INTERVAL, keep_alive_while};

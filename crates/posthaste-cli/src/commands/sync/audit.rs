@@ -84,7 +84,7 @@ pub(super) async fn run(
                 failure::error_line(&error.into())
             ));
         }
-        let behind = behind::behind(&client).await?.remove(table.name());
+        let behind = behind::lagging_syncs(&client).await?.remove(table.name());
         reports.push(AuditReport::new(table.name(), found).with_lag(behind.unwrap_or_default()));
     }
     terminal.print_results(&reports, "no tables")?;

@@ -89,7 +89,10 @@ pub(super) async fn run(
         coordinator.run(&transaction).await.map_err(failed)?;
         return print_state(terminal, &arguments.id, State::Finished);
     }
-    coordinator.create_transaction(&transaction).await.map_err(failed)?;
+    coordinator
+        .create_transaction(&transaction)
+        .await
+        .map_err(failed)?;
     let record = coordinator.get(&arguments.id).await?;
     let state = record.map_or(State::Created, |record| record.transaction_state);
     print_state(terminal, &arguments.id, state)

@@ -4,7 +4,7 @@ use posthaste::State as JobState;
 
 use crate::address;
 use crate::app::App;
-use crate::causes::{Cause, causes};
+use crate::causes::{Cause, group_by_cause};
 use crate::fault::Fault;
 use crate::filter::Filter;
 use crate::format;
@@ -43,7 +43,7 @@ pub(super) async fn cause_table(app: &App, filter: &Filter) -> Result<CauseTable
         return Ok(CauseTable::default());
     };
     let (errors, is_partial) = last_errors(&app.pool, state, filter, MAX_READ_JOBS).await?;
-    let causes = causes(errors, &app.secrets);
+    let causes = group_by_cause(errors, &app.secrets);
     let shown = causes.iter().take(MAX_SHOWN_CAUSES);
     Ok(CauseTable {
         rows: shown.map(|cause| cause_row(cause, filter)).collect(),

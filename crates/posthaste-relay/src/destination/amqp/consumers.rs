@@ -8,7 +8,10 @@ use super::{Amqp, describe_error};
 impl Amqp {
     /// Returns which of these queues have no consumer now. A queue that does not exist, or that the
     /// account may not see, is left out.
-    pub(crate) async fn queues_without_consumers(&self, queues: &[String]) -> Result<Vec<String>, String> {
+    pub(crate) async fn queues_without_consumers(
+        &self,
+        queues: &[String],
+    ) -> Result<Vec<String>, String> {
         let broker = self.open().await?;
         // A blocked broker reads nothing, and the connection must not be dropped for that.
         if let Some(reason) = broker.blocked_reason() {

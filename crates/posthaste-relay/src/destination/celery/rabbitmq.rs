@@ -8,9 +8,13 @@ use lapin::BasicProperties;
 use lapin::types::{AMQPValue, FieldTable};
 use posthaste::Error;
 
-use super::{Broker, CONTENT_ENCODING, CONTENT_TYPE, Celery, HeaderValue, TaskOptions, encode_task, task_problem};
+use super::{
+    Broker, CONTENT_ENCODING, CONTENT_TYPE, Celery, HeaderValue, TaskOptions, encode_task,
+    task_problem,
+};
 use crate::destination::amqp::{
-    Amqp, PERSISTENT_MODE, Publication, expiration_ms, check_header_size, amqp_priority, header_objection, short_string,
+    Amqp, PERSISTENT_MODE, Publication, amqp_priority, check_header_size, expiration_ms,
+    header_objection, short_string,
 };
 use crate::destination::answer::Answer;
 use crate::destination::contract::UnsafeSetting;
@@ -39,7 +43,9 @@ impl Broker for Amqp {
     ) -> BoxFuture<'a, Vec<Answer>> {
         Box::pin(async move {
             let now = Timestamp::now();
-            let letters = batch.iter().map(|message| encode_publication(message, options, now));
+            let letters = batch
+                .iter()
+                .map(|message| encode_publication(message, options, now));
             self.publish(letters.collect()).await
         })
     }
@@ -188,7 +194,8 @@ mod tests {
             if let Some(limit) = case.seconds("soft_time_limit") {
                 celery = celery.soft_time_limit(limit);
             }
-            let mine = encode_publication(&message, &celery.options, Timestamp::UNIX_EPOCH).expect("a letter");
+            let mine = encode_publication(&message, &celery.options, Timestamp::UNIX_EPOCH)
+                .expect("a letter");
             assert_eq!(
                 (mine.exchange, mine.routing_key),
                 ("", arrived["routing_key"].as_str().expect("a key"))
@@ -232,7 +239,8 @@ mod tests {
             .expires();
         let expires_at = message.job.expires_at;
         let minute = jiff::SignedDuration::from_secs(60);
-        let mine = encode_publication(&message, &celery.options, expires_at - minute).expect("a letter");
+        let mine =
+            encode_publication(&message, &celery.options, expires_at - minute).expect("a letter");
         let expiration = mine
             .properties
             .expiration()

@@ -9,7 +9,10 @@ use posthaste::Error;
 use redis::Pipeline;
 use uuid::Uuid;
 
-use super::{Broker, CONTENT_ENCODING, CONTENT_TYPE, Celery, HeaderValue, TaskOptions, encode_task, task_problem};
+use super::{
+    Broker, CONTENT_ENCODING, CONTENT_TYPE, Celery, HeaderValue, TaskOptions, encode_task,
+    task_problem,
+};
 use crate::destination::answer::Answer;
 use crate::destination::contract::UnsafeSetting;
 use crate::destination::redis::{List, Redis};
@@ -83,7 +86,10 @@ fn add_list_commands(commands: &mut Pipeline, (queue, step): List<'_>, envelopes
             .arg(format!("{key}.{queue}"))
             .arg(&binding);
     }
-    commands.cmd("LPUSH").arg(list_key(queue, step)).arg(envelopes);
+    commands
+        .cmd("LPUSH")
+        .arg(list_key(queue, step))
+        .arg(envelopes);
 }
 
 fn list_key(queue: &str, step: u8) -> String {
@@ -107,7 +113,13 @@ fn priority_step(priority: u8) -> u8 {
 }
 
 /// Encodes a task as an element of a list. kombu identifies unacknowledged tasks by the `tag`.
-fn encode_envelope(message: &Message, queue: &str, priority: u8, tag: Uuid, options: &TaskOptions) -> String {
+fn encode_envelope(
+    message: &Message,
+    queue: &str,
+    priority: u8,
+    tag: Uuid,
+    options: &TaskOptions,
+) -> String {
     let id = message.id.to_string();
     let task = encode_task(message, &id, options);
     let mut json = String::with_capacity(
@@ -156,7 +168,7 @@ fn put_header(json: &mut String, value: &HeaderValue<'_>) {
 
 #[cfg(test)]
 mod tests {
-    use super::{LOWEST_PRIORITY, encode_envelope, list_key, kombu_priority, priority_step};
+    use super::{LOWEST_PRIORITY, encode_envelope, kombu_priority, list_key, priority_step};
     use crate::destination::celery::Celery;
     use crate::destination::golden::{Case, cases};
     use base64::Engine as _;
@@ -230,7 +242,12 @@ mod tests {
             let celery = destination(case);
             let queue = celery.options.receiver_queue(&message);
             let number = kombu_priority(&message);
-            assert_eq!(list_key(queue, priority_step(number)), pushed[1], "{}", case.name());
+            assert_eq!(
+                list_key(queue, priority_step(number)),
+                pushed[1],
+                "{}",
+                case.name()
+            );
             let mine = encode_envelope(&message, queue, number, Uuid::nil(), &celery.options);
             let mine = comparable(serde_json::from_str(&mine).expect("JSON"));
             // The client counts attempts itself.
@@ -248,7 +265,7 @@ mod tests {
 
     #[test]
     fn priorities_select_the_matching_redis_list() {
-        let steps = [0, 2, 3, 5, 6, 8, 9].map(step);
+        let steps = [0, 2, 3, 5, 6, 8, 9].map(priority_step);
         assert_eq!(steps, [0, 0, 3, 3, 6, 6, 9]);
         for (given, taken) in [(-1, 0), (4, 4), (LOWEST_PRIORITY + 1, 9)] {
             let mut job = crate::message::tests::job("a", "{}");

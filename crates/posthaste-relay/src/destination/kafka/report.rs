@@ -136,8 +136,14 @@ mod tests {
     #[test]
     fn an_oversized_record_is_rejected_only_if_it_was_sent_alone() {
         let error = KafkaError::MessageProduction(RDKafkaErrorCode::MessageSizeTooLarge);
-        assert!(matches!(answer_from_error(&error, true), Answer::Rejected { .. }));
-        assert!(matches!(answer_from_error(&error, false), Answer::Unavailable { .. }));
+        assert!(matches!(
+            answer_from_error(&error, true),
+            Answer::Rejected { .. }
+        ));
+        assert!(matches!(
+            answer_from_error(&error, false),
+            Answer::Unavailable { .. }
+        ));
     }
 
     #[test]

@@ -228,7 +228,9 @@ pub(super) fn answer_from_reply(payload: &[u8]) -> (Answer, bool) {
             let reason = Reason::new(Failure::TooLarge, describe_error(error));
             (Answer::rejected(reason), false)
         }
-        Some(error) if OVERLOAD_CODES.contains(&error.code) || FULL_CODES.contains(&error.err_code) => {
+        Some(error)
+            if OVERLOAD_CODES.contains(&error.code) || FULL_CODES.contains(&error.err_code) =>
+        {
             (Answer::backpressure(describe_error(error)), true)
         }
         Some(error) => (Answer::retry(describe_error(error)), false),
@@ -258,8 +260,14 @@ mod tests {
         );
         let again = json!({"stream": "S", "seq": 1, "duplicate": true});
         assert_eq!(of(again), (Answer::Accepted, false));
-        assert!(matches!(answer_from_reply(b"pong"), (Answer::Retry { .. }, false)));
-        assert!(matches!(answer_from_reply(b"{}"), (Answer::Retry { .. }, false)));
+        assert!(matches!(
+            answer_from_reply(b"pong"),
+            (Answer::Retry { .. }, false)
+        ));
+        assert!(matches!(
+            answer_from_reply(b"{}"),
+            (Answer::Retry { .. }, false)
+        ));
     }
 
     #[test]

@@ -98,7 +98,10 @@ pub(super) fn answer_from_refusal(error: &RedisError) -> Answer {
         // The receiver's queue has another type; other messages may pass.
         Some("WRONGTYPE") => Answer::retry(describe_error(error)),
         // It accepts the same message later, or after a change of its settings.
-        _ if has_code(error, &BACKPRESSURE_CODES) || has(UNKNOWN_COMMAND_TEXT) || has(TOO_MANY_CLIENTS_TEXT) => {
+        _ if has_code(error, &BACKPRESSURE_CODES)
+            || has(UNKNOWN_COMMAND_TEXT)
+            || has(TOO_MANY_CLIENTS_TEXT) =>
+        {
             Answer::backpressure(describe_error(error))
         }
         _ => Answer::unavailable(Reason::new(failure_kind(error), describe_error(error))),

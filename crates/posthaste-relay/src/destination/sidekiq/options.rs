@@ -111,17 +111,19 @@ impl Options {
 
 /// Returns why a route may not set a key of this name.
 pub(super) fn header_objection(name: &str) -> Option<String> {
-    RESERVED_KEYS.contains(&name).then(|| match KEYS_WITH_SETTINGS.contains(&name) {
-        true => format!("is a key that Sidekiq sets; use the route's setting {name}"),
-        false => "is a key that Sidekiq sets".into(),
-    })
+    RESERVED_KEYS
+        .contains(&name)
+        .then(|| match KEYS_WITH_SETTINGS.contains(&name) {
+            true => format!("is a key that Sidekiq sets; use the route's setting {name}"),
+            false => "is a key that Sidekiq sets".into(),
+        })
 }
 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
-    use super::{RESERVED_KEYS, Options};
+    use super::{Options, RESERVED_KEYS};
     use crate::destination::contract::Destination;
     use crate::destination::sidekiq::Sidekiq;
     use crate::destination::sidekiq::{TimeUnit, encode_job};
@@ -163,7 +165,10 @@ mod tests {
     fn scheduled_jobs_are_sent_early_only_with_explicit_retries() {
         let sidekiq = || Sidekiq::new("redis://127.0.0.1").expect("a destination");
         assert_eq!(sidekiq().max_lead_time(), Duration::ZERO);
-        assert_eq!(sidekiq().dead(false).backtrace(5).max_lead_time(), Duration::ZERO);
+        assert_eq!(
+            sidekiq().dead(false).backtrace(5).max_lead_time(),
+            Duration::ZERO
+        );
         assert_eq!(sidekiq().retry(25).max_lead_time(), Duration::MAX);
         assert_eq!(sidekiq().retry(false).max_lead_time(), Duration::MAX);
     }

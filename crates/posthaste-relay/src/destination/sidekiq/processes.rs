@@ -10,7 +10,10 @@ struct ProcessInfo {
 }
 
 /// Returns which of these queues no process reads.
-pub(super) async fn queues_without_processes(redis: &Redis, queues: &[String]) -> Result<Vec<String>, String> {
+pub(super) async fn queues_without_processes(
+    redis: &Redis,
+    queues: &[String],
+) -> Result<Vec<String>, String> {
     let mut names = redis::pipe();
     names.cmd("SMEMBERS").arg("processes");
     let names: Vec<Vec<String>> = redis.read_all(&mut names).await?;
@@ -22,5 +25,8 @@ pub(super) async fn queues_without_processes(redis: &Redis, queues: &[String]) -
     let infos: Vec<Option<String>> = redis.read_all(&mut infos).await?;
     let infos = infos.iter().flatten();
     let read = infos.filter_map(|info| serde_json::from_str::<ProcessInfo>(info).ok());
-    Ok(queues_without_readers(queues, read.flat_map(|info| info.queues)))
+    Ok(queues_without_readers(
+        queues,
+        read.flat_map(|info| info.queues),
+    ))
 }

@@ -64,7 +64,10 @@ fn break_position(line: &[u8]) -> Option<usize> {
     let is_break = |at: &usize| line[*at] == b' ' && line[at + 1] != b' ';
     let mut breaks = (value..line.len() - 1).filter(is_break);
     let first = breaks.next()?;
-    breaks.take_while(|at| *at <= PREFERRED_LINE_LENGTH).last().or(Some(first))
+    breaks
+        .take_while(|at| *at <= PREFERRED_LINE_LENGTH)
+        .last()
+        .or(Some(first))
 }
 
 #[cfg(test)]
@@ -84,7 +87,9 @@ mod tests {
         let (headers, rest) = mail.split_once("\r\n\r\n").expect("a body");
         assert_eq!(rest, body);
         assert!(
-            headers.lines().all(|line| line.len() <= PREFERRED_LINE_LENGTH),
+            headers
+                .lines()
+                .all(|line| line.len() <= PREFERRED_LINE_LENGTH),
             "{headers}"
         );
         let unfolded = headers.replace("\r\n ", " ");

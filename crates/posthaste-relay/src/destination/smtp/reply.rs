@@ -114,7 +114,12 @@ fn reason_for_code(code: u16, reason: String) -> Reason {
 mod tests {
     use super::*;
 
-    const STEPS: [MailStep; 4] = [MailStep::Sender, MailStep::Recipient, MailStep::Data, MailStep::Text];
+    const STEPS: [MailStep; 4] = [
+        MailStep::Sender,
+        MailStep::Recipient,
+        MailStep::Data,
+        MailStep::Text,
+    ];
 
     #[test]
     fn a_mail_is_ambiguous_only_after_its_text_was_sent() {
@@ -173,7 +178,11 @@ mod tests {
             assert_eq!(is(step, 550, "5.7.130 so"), "rejected");
         }
         assert!(concerns_the_sender(MailStep::Sender, Some(553)));
-        for (step, code) in [(MailStep::Sender, 552), (MailStep::Sender, 451), (MailStep::Text, 550)] {
+        for (step, code) in [
+            (MailStep::Sender, 552),
+            (MailStep::Sender, 451),
+            (MailStep::Text, 550),
+        ] {
             assert!(!concerns_the_sender(step, Some(code)), "{step:?} {code}");
         }
     }

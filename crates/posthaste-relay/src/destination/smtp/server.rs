@@ -109,7 +109,9 @@ impl MailServer {
             parameters,
             None,
         );
-        let mut connection = connection.await.map_err(|error| lost(describe_error(&error)))?;
+        let mut connection = connection
+            .await
+            .map_err(|error| lost(describe_error(&error)))?;
         let encrypts = match self.tls {
             Tls::Never | Tls::Implicit => false,
             Tls::Opportunistic => connection.can_starttls(),
@@ -135,7 +137,8 @@ impl MailServer {
         if let Some(parameters) = self.parameters.get() {
             return Ok(parameters.clone());
         }
-        let parameters = TlsParameters::new(self.host.clone()).map_err(|error| describe_error(&error))?;
+        let parameters =
+            TlsParameters::new(self.host.clone()).map_err(|error| describe_error(&error))?;
         Ok(self.parameters.get_or_init(|| parameters).clone())
     }
 }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use posthaste_sync::{
-    Elastic, IndexSync, Pass, Proof, SyncOutcome, SyncRequest, Table, lagging_syncs, fill,
+    Elastic, IndexSync, Pass, Proof, SyncOutcome, SyncRequest, Table, fill, lagging_syncs,
 };
 use posthaste_testkit::elastic::FakeElastic;
 use posthaste_testkit::receivers::{OpenSearch, Receiver, are_here};

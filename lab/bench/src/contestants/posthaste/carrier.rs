@@ -62,7 +62,8 @@ impl Carrier {
     /// Starts one with a relay to a webhook on this machine.
     pub(crate) async fn to_hook(database: &Database, url: &str) -> Result<Self> {
         let here = AddressPolicy::public().allow("127.0.0.1")?;
-        let hook = Webhook::with_address_policy(reqwest::Client::builder(), url, here)?.requests(REQUESTS);
+        let hook =
+            Webhook::with_address_policy(reqwest::Client::builder(), url, here)?.requests(REQUESTS);
         // Twice as many as may be in flight: while some batches wait for their last answers, others
         // begin.
         let relay = Relay::to(hook).batch(50).concurrency(2 * REQUESTS / 50);
