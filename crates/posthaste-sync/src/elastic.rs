@@ -216,11 +216,9 @@ impl Elastic {
         if !known().contains(&index) {
             let described = self.client().describe_index(&index).await?;
             if !described.is_some_and(|described| document::has_posthaste_field(&described)) {
-                let lacks = format!(
-                    "{index} lacks the field {POSTHASTE_FIELD}: it was not created by a \
-                             sync"
-                );
-                return Err(IndexError(lacks));
+                return Err(IndexError(format!(
+                    "{index} lacks the field {POSTHASTE_FIELD}: it was not created by a sync"
+                )));
             }
             known().insert(index.clone());
         }
@@ -386,11 +384,10 @@ impl Index for Elastic {
                 )));
             };
             let next = self.alias_target(next_alias).await?;
-            let next = next.filter(|next| *next != current);
             let mut all: Vec<Arc<dyn Index>> = vec![Arc::new(self.for_index(&current, alias))];
-            all.extend(
-                next.map(|next| Arc::new(self.for_index(&next, next_alias)) as Arc<dyn Index>),
-            );
+            if let Some(next) = next.filter(|next| *next != current) {
+                all.push(Arc::new(self.for_index(&next, next_alias)));
+            }
             Ok(all)
         })
     }

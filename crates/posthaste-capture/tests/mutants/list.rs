@@ -153,7 +153,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "what is marked is skipped by the place of its record alone",
         file: "assemble.rs",
         edits: &[(
-            "        if position <= self.marked {\n            return Ok(MessageEffect::default());",
+            "        if position <= self.marked {\n            \
+             return Ok(MessageEffect::default());",
             "        let is_skipped = BUG && position.record <= self.marked.record;\n        \
              if position <= self.marked || is_skipped {\n            \
              return Ok(MessageEffect::default());",

@@ -111,8 +111,9 @@ pub(super) enum ReadFailure {
 }
 
 const OTHER_DOCUMENTS_ERROR: &str = "its settings (rows, document) differ from those that \
-     'posthaste sync install' recorded: if this process uses an old file, restart it with the new one; \
-     otherwise run 'posthaste sync install', and then 'posthaste sync rebuild' or 'reindex --all'";
+     'posthaste sync install' recorded: if this process uses an old file, restart it with the new \
+     one; otherwise run 'posthaste sync install', and then 'posthaste sync rebuild' or \
+     'reindex --all'";
 
 const STANDBY_ERROR: &str = "the database is a standby, which may lag: connect to the primary";
 
