@@ -32,6 +32,9 @@ pub(crate) async fn run(
             Ok(_) => {}
             Err(error) => tracing::debug!(%error, "cancelled jobs could not be queried"),
         }
-        tokio::select! { () = tokio::time::sleep(POLL_INTERVAL) => {}, () = stopped.cancelled() => {} }
+        tokio::select! {
+            () = tokio::time::sleep(POLL_INTERVAL) => {}
+            () = stopped.cancelled() => {}
+        }
     }
 }

@@ -132,7 +132,9 @@ impl<'a> Wakeups<'a> {
         loop {
             tokio::select! {
                 () = self.notifier.stopping.cancelled() => return Ok(()),
-                notification = listener.next_notification() => self.handle_notification(listener, notification?).await?,
+                notification = listener.next_notification() => {
+                    self.handle_notification(listener, notification?).await?;
+                }
                 () = self.notifier.notifications.wanted.notified() => self.turn_on(listener).await?,
                 _ = renewal.tick() => {
                     let now = Instant::now();

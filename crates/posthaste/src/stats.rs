@@ -193,7 +193,10 @@ pub(crate) async fn write_until_stopped(
 ) {
     while !stopped.is_cancelled() {
         stats.flush(&link).await;
-        tokio::select! { () = tokio::time::sleep(WRITE_INTERVAL) => {}, () = stopped.cancelled() => {} }
+        tokio::select! {
+            () = tokio::time::sleep(WRITE_INTERVAL) => {}
+            () = stopped.cancelled() => {}
+        }
     }
 }
 

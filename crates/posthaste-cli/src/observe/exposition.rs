@@ -3,6 +3,8 @@
 
 mod alerts;
 mod captures;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -384,20 +386,4 @@ fn add_ended_sessions(all: &mut MetricList, snapshot: &Snapshot) {
     }
     let help = "Sessions that txwatch cancelled or terminated in the last hour.";
     all.metric("posthaste_txwatch_actions", "gauge", help, &series);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn labels_escape_any_name() {
-        let mut all = MetricList::default();
-        let series = Series::from([(vec![("name", "a\"b\\c\nd".to_owned())], 1.5)]);
-        all.metric("m", "gauge", "Help.", &series);
-        assert_eq!(
-            prometheus_text(&all.0),
-            "# HELP m Help.\n# TYPE m gauge\nm{name=\"a\\\"b\\\\c\\nd\"} 1.5\n"
-        );
-    }
 }

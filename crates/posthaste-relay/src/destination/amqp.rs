@@ -224,7 +224,9 @@ impl BrokerConnection {
         tokio::select! {
             // Confirmations count even if publishers are now blocked.
             biased;
-            outcomes = self.publish(letters, mandatory) => outcomes.map_err(|error| reason_from_error(&error)),
+            outcomes = self.publish(letters, mandatory) => {
+                outcomes.map_err(|error| reason_from_error(&error))
+            }
             reason = self.wait_until_blocked() => Err(Reason::new(Failure::Full, reason)),
         }
     }

@@ -68,12 +68,8 @@ pub static DUTIES: [Duty; 15] = [
     .slowed_by_cost(),
     Duty::new("turn_ring", Every::Round, |duties, leader| {
         async move {
-            did_work(
-                duties
-                    .ring
-                    .maintain_segments(leader, &mut duties.holders)
-                    .await,
-            )
+            let ring = &mut duties.ring;
+            did_work(ring.maintain_segments(leader, &mut duties.holders).await)
         }
         .boxed()
     }),
@@ -349,11 +345,8 @@ impl Duties {
     }
 
     async fn tidy_overflow(&mut self, leader: &Maintenance) -> DutyResult {
-        let bytes = leader.config.segment_bytes;
-        let step = attempt!(
-            &leader.duties,
-            tidy_overflow(MIN_DEAD_ROWS, OVERFLOW_BATCH, bytes)
-        );
+        let (link, bytes) = (&leader.duties, leader.config.segment_bytes);
+        let step = attempt!(link, tidy_overflow(MIN_DEAD_ROWS, OVERFLOW_BATCH, bytes));
         let did_something = step.as_ref().is_some_and(|step| step.did != "none");
         let holder = step.and_then(|step| step.blocker);
         self.holders.note_lock_holder("tidy_overflow", holder);
