@@ -7,12 +7,13 @@
 -- of the batch are already closed and must not be handed out; there may be no others. o_last: no
 -- unclaimed job of the lane is left in this slot. It is false if the batch ended before its window,
 -- or if an earlier claim began that window: jobs that have arrived since are in the next window,
--- and come before those of newer slots.
+-- and come before those of newer slots. o_first_id is NULL unless all jobs of the batch are of one
+-- transaction, o_xid: then they are its rows from o_first_id to o_id.
 -- repeat: slots 0..5
 CREATE OR REPLACE FUNCTION posthaste.claim_0(
   p_queue text, p_priority integer, p_worker bigint, p_token uuid, p_limit integer, p_bytes bigint,
   p_expired boolean, p_now pg_snapshot, OUT o_batch bigint, OUT o_n integer, OUT o_bytes bigint,
-  OUT o_mixed boolean, OUT o_last boolean)
+  OUT o_mixed boolean, OUT o_last boolean, OUT o_xid xid8, OUT o_first_id bigint, OUT o_id bigint)
 LANGUAGE plpgsql AS $f$
 DECLARE
   w posthaste.lane_window := posthaste.window_0(p_queue, p_priority, p_now);
@@ -28,6 +29,7 @@ BEGIN
     w := posthaste.next_window(w, p_now);
   END LOOP;
   o_n := v_extent.o_n; o_bytes := v_extent.o_bytes; o_mixed := v_extent.o_mixed;
+  o_xid := v_extent.o_xid; o_first_id := v_extent.o_first_id; o_id := v_extent.o_id;
   INSERT INTO posthaste.claim_0 (batch, worker, queue, priority, token, lo, hi, from_xid, from_id,
       to_xid, to_id, n, exhausted)
   -- mutant: the batch number is drawn outside the lock:
@@ -108,20 +110,21 @@ RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
 $f$;
 -- end
 
--- The same of a batch of one job, which is its last row: at half of the cost.
+-- The same of a batch of one transaction, which is one range of its rows: at half of the cost.
 -- repeat: slots 0..5
-CREATE OR REPLACE FUNCTION posthaste.batch_job_0(
-  p_batch bigint, p_token uuid, p_bytes integer)
+CREATE OR REPLACE FUNCTION posthaste.transaction_jobs_if_small_0(
+  p_batch bigint, p_queue text, p_priority integer, p_xid xid8, p_first_id bigint, p_id bigint,
+  p_bytes integer)
 RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
   SELECT r.slot, p_batch, r.id, r.enqueued_at, r.scheduled_at, r.expires_at, r.priority, r.attempt,
          r.max_attempts, r.crashes,
          r.name, r.tag, r.unique_key, r.ordering_key, r.trace, r.kwargs
-    FROM (SELECT r.*, 128 + r.kwargs_bytes + octet_length(
-                   concat(r.name, r.tag, r.unique_key, r.ordering_key, r.trace)) AS bytes
-            FROM posthaste.claim_0 c JOIN posthaste.ready_0 r
-              ON (r.queue, r.priority, r.xid, r.id) = (c.queue, c.priority, c.to_xid, c.to_id)
-           -- mutant: a fence token is reused: WHERE c.batch = p_batch) r
-           WHERE c.batch = p_batch AND c.token = p_token) r
+    FROM (SELECT r.*, sum(128 + r.kwargs_bytes + octet_length(
+                   concat(r.name, r.tag, r.unique_key, r.ordering_key, r.trace))) OVER () AS bytes
+            FROM posthaste.ready_0 r
+           WHERE r.queue = p_queue AND r.priority = p_priority AND r.xid = p_xid
+             AND r.id >= p_first_id AND r.id <= p_id
+           ORDER BY r.queue, r.priority, r.xid, r.id) r
    -- mutant: the answer size ignores job names: WHERE true
    WHERE r.bytes <= p_bytes
 $f$;
@@ -250,9 +253,10 @@ BEGIN
             WHEN 0 /*slot*/ THEN
               IF p_answer IS NULL THEN
                 RETURN QUERY SELECT * FROM posthaste.batch_jobs_0(b.o_batch, p_token, b.o_mixed) h;
-              ELSIF v_is_sent AND b.o_n = 1 THEN
+              ELSIF v_is_sent AND b.o_first_id IS NOT NULL THEN
                 RETURN QUERY
-                  SELECT * FROM posthaste.batch_job_0(b.o_batch, p_token, v_share) h;
+                  SELECT * FROM posthaste.transaction_jobs_if_small_0(b.o_batch, p_queue,
+                    v_priority, b.o_xid, b.o_first_id, b.o_id, v_share) h;
               ELSIF v_is_sent THEN
                 RETURN QUERY
                   SELECT * FROM posthaste.batch_jobs_if_small_0(b.o_batch, p_token, v_share) h;

@@ -142,13 +142,15 @@ END $f$;
 -- end
 
 -- The extent of a batch: its last row, its number of rows, their bytes, and whether some have
--- expired. Only the columns for that decision are read: the jobs themselves are read once, when
--- they are handed out. With p_expired it ends before the first job that has not expired.
+-- expired. o_first_id: the id of its first row if all its rows are of one transaction, else NULL.
+-- Only the columns for that decision are read: the jobs themselves are read once, when they are
+-- handed out. With p_expired it ends before the first job that has not expired. Without
+-- transactions that committed late, one statement reads the batch, unless it has too many bytes.
 -- repeat: slots 0..5
 CREATE OR REPLACE FUNCTION posthaste.batch_extent_0(
   p_queue text, p_priority integer, w posthaste.lane_window, p_limit integer, p_bytes bigint,
   p_expired boolean, OUT o_xid xid8, OUT o_id bigint, OUT o_n integer, OUT o_bytes bigint,
-  OUT o_mixed boolean)
+  OUT o_mixed boolean, OUT o_first_id bigint)
 LANGUAGE plpgsql AS $f$
 DECLARE
   -- mutant: windows end at xmin: v_end xid8 := pg_snapshot_xmin(w.hi);
@@ -156,7 +158,29 @@ DECLARE
   v_hi pg_snapshot := w.hi;
   v_size bigint;
   v_expired boolean;
+  v_xids xid8[]; v_ids bigint[];
 BEGIN
+  IF cardinality(w.late) = 0 AND NOT p_expired THEN
+    SELECT count(*), coalesce(sum(r.kwargs_bytes), 0), coalesce(bool_or(r.expired), false),
+           array_agg(r.xid), array_agg(r.id)
+      INTO o_n, o_bytes, o_mixed, v_xids, v_ids
+      -- bug: claims ignore the expiry of jobs:
+      --   | FROM (SELECT r.xid, r.id, r.kwargs_bytes, false AS expired
+      FROM (SELECT r.xid, r.id, r.kwargs_bytes, r.expires_at <= clock_timestamp() AS expired
+              FROM posthaste.ready_0 r
+             WHERE r.queue = p_queue AND r.priority = p_priority
+               -- mutant: the scan has only two bounds:
+               --   | AND r.xid >= w.from_xid AND (r.xid > w.from_xid OR r.id > w.from_id)
+               --   | AND r.xid < v_end
+               AND (r.xid, r.id) > (w.from_xid, w.from_id) AND r.xid < v_end
+               AND pg_visible_in_snapshot(r.xid, v_hi)
+             ORDER BY r.queue, r.priority, r.xid, r.id LIMIT p_limit) r;
+    IF o_bytes < p_bytes THEN
+      o_xid := v_xids[o_n]; o_id := v_ids[o_n];
+      o_first_id := CASE WHEN v_xids[1] = o_xid THEN v_ids[1] END;
+      RETURN;
+    END IF;
+  END IF;
   o_n := 0; o_bytes := 0; o_mixed := p_expired;
   FOR o_xid, o_id, v_size, v_expired IN
     SELECT * FROM (
