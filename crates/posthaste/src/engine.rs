@@ -234,6 +234,7 @@ impl Process {
             queues: Arc::clone(&self.queues),
             in_hand: Arc::clone(in_hand),
             stats: Arc::clone(&self.stats),
+            notifications: Arc::clone(&self.notifications),
             runs: RunHistograms::default(),
             watched: self.watched.clone(),
             hopeless: self.ends.hopeless.clone(),

@@ -222,7 +222,8 @@ impl<'a> Wakeups<'a> {
                 .entry(queue.to_owned())
                 .or_insert(NotifyCount::new(now)),
         };
-        let too_many = notifications.count_is_too_high(now);
+        let limit = self.notifier.notifications.limit();
+        let too_many = notifications.count_is_above(limit, now);
         if too_many {
             *notifications = NotifyCount::new(now);
         }

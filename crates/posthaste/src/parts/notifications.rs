@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::poll_pause::PollPause;
+use super::poll_pause::{PollPause, max_notifications};
 
 /// A task that can be woken.
 #[derive(Default)]
@@ -52,6 +52,8 @@ pub(crate) struct Notifications {
     pub(crate) wanted: Notify,
     /// The promoter.
     pub(crate) promoter: Sleeper,
+    /// About how long a commit takes, in microseconds; 0: not known yet.
+    commit_time: AtomicU64,
 }
 
 impl Notifications {
@@ -73,6 +75,23 @@ impl Notifications {
         }
         pause
     }
+
+    /// Records how long a statement with a commit that waits for the disk took.
+    pub(crate) fn record_commit(&self, took: Duration) {
+        let took = u64::try_from(took.as_micros()).unwrap_or(u64::MAX).max(1);
+        let mean = match self.commit_time.load(Ordering::Relaxed) {
+            0 => took,
+            before => before - before / 8 + took / 8,
+        };
+        self.commit_time.store(mean.max(1), Ordering::Relaxed);
+    }
+
+    /// Returns how many notifications of a queue are tolerated within a counting period.
+    pub(crate) fn limit(&self) -> u32 {
+        let micros = self.commit_time.load(Ordering::Relaxed);
+        max_notifications((micros > 0).then(|| Duration::from_micros(micros)))
+    }
+
     /// Sets whether notifications arrive from now on.
     pub(crate) fn set_listening(&self, is_listening: bool) {
         self.is_listening.store(is_listening, Ordering::SeqCst);

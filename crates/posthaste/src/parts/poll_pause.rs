@@ -9,15 +9,16 @@ use std::time::{Duration, Instant};
 /// The first pause after work was found.
 pub(crate) const FIRST_PAUSE: Duration = Duration::from_millis(1);
 /// Notifications are requested for a queue that has been idle for this long.
-const NOTIFY_AFTER_IDLE: Duration = Duration::from_millis(5);
+const NOTIFY_AFTER_IDLE: Duration = Duration::from_millis(1);
 /// Notifications that were turned off are turned on again after this delay, which doubles each time
 /// that they are turned off again soon.
 const FIRST_OFF_TIME: Duration = Duration::from_millis(100);
 /// The longest time that notifications stay off.
 const MAX_OFF_TIME: Duration = Duration::from_secs(2);
-/// Notifications of one queue within [`COUNTING_PERIOD`] above which they are turned off:
-/// transactions that notify commit one at a time.
-const MAX_NOTIFICATIONS: u32 = 20;
+/// Transactions that notify commit one at a time. Notifications of a queue are turned off when
+/// their commits take about half of the time, but not below the first number of them within
+/// [`COUNTING_PERIOD`], and always above the second.
+const NOTIFICATION_LIMITS: (u32, u32) = (20, 100);
 const COUNTING_PERIOD: Duration = Duration::from_millis(100);
 
 /// After a poll found work without a notification, polling continues as without a notifier for this
@@ -28,6 +29,16 @@ pub(crate) const DISTRUST_TIME: Duration = Duration::from_secs(60);
 /// that the polling rate follows the rate of jobs.
 pub(crate) fn pause(idle: Duration, longest: Duration) -> Duration {
     (idle / 8).clamp(FIRST_PAUSE, longest.max(FIRST_PAUSE))
+}
+
+/// Returns how many notifications of a queue within [`COUNTING_PERIOD`] are tolerated if a commit
+/// takes this long; `None`: that is not known yet.
+pub(crate) fn max_notifications(commit_time: Option<Duration>) -> u32 {
+    let (least, most) = NOTIFICATION_LIMITS;
+    let half = |time: Duration| (COUNTING_PERIOD / 2).as_micros() / time.as_micros().max(1);
+    commit_time.map_or(least, |time| {
+        u32::try_from(half(time)).map_or(most, |limit| limit.clamp(least, most))
+    })
 }
 
 /// The state of the notifications of one task.
@@ -128,12 +139,12 @@ impl NotifyCount {
     }
 
     /// Counts a notification; returns whether there are too many.
-    pub(crate) fn count_is_too_high(&mut self, now: Instant) -> bool {
+    pub(crate) fn count_is_above(&mut self, limit: u32, now: Instant) -> bool {
         if now - self.since > COUNTING_PERIOD {
             *self = Self::new(now);
         }
         self.count += 1;
-        self.count > MAX_NOTIFICATIONS
+        self.count > limit
     }
 
     pub(crate) fn is_over(&self, now: Instant) -> bool {
@@ -143,7 +154,7 @@ impl NotifyCount {
 
 #[cfg(test)]
 mod tests {
-    use super::{FIRST_OFF_TIME, MAX_OFF_TIME, NotifyCount, PollPause, pause};
+    use super::{FIRST_OFF_TIME, MAX_OFF_TIME, NotifyCount, PollPause, max_notifications, pause};
     use std::time::{Duration, Instant};
 
     const LONGEST: Duration = Duration::from_millis(100);
@@ -210,16 +221,26 @@ mod tests {
     }
 
     #[test]
+    fn quick_commits_tolerate_more_notifications() {
+        let tolerated = |micros| max_notifications(Some(Duration::from_micros(micros)));
+        assert_eq!(
+            [0, 400, 500, 1_000, 2_000, 5_000, 500_000].map(tolerated),
+            [100, 100, 100, 50, 25, 20, 20]
+        );
+        assert_eq!(max_notifications(None), 20);
+    }
+
+    #[test]
     fn frequent_notifications_are_turned_off_and_rare_ones_stay_on() {
         let mut now = Instant::now();
         let mut notifications = NotifyCount::new(now);
         for _ in 0..1000 {
             now += milliseconds(10);
-            assert!(!notifications.count_is_too_high(now));
+            assert!(!notifications.count_is_above(20, now));
         }
         let noticed = (0..100).position(|_| {
             now += milliseconds(1);
-            notifications.count_is_too_high(now)
+            notifications.count_is_above(20, now)
         });
         assert!(
             noticed.is_some_and(|notifications| notifications < 40),
