@@ -8,6 +8,7 @@ pub use crate::json_text::JsonText;
 pub use crate::log_limit::{FEW, LogLimit};
 pub use crate::maintenance::duties::{DUTIES, Duty};
 pub use crate::settings::lacks_feature;
+pub use crate::store::direct_connection::is_direct;
 pub use crate::store::holders::{holders, transactions};
 pub use crate::store::migrate::migrations_sql_with_mutations;
 pub use crate::store::milliseconds;

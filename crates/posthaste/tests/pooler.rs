@@ -4,6 +4,7 @@
 use std::process::Command;
 use std::time::Duration;
 
+use posthaste::__private::is_direct;
 use posthaste::{NewJob, Outcome, Unnamed, enqueue, enqueue_copy, enqueue_many};
 use posthaste_testkit::{Child, PgServer, PgVersion, Sql as _, TestDb, ran};
 use serde_json::json;
@@ -107,6 +108,39 @@ async fn every_driver_enqueues_through_pgbouncer() {
         let row = through.query_typed_one(left, &[]).await.unwrap();
         assert_eq!(row.get::<_, i64>(0), 0, "a name was left in a session");
     }
+}
+
+/// Statements have names only on direct connections.
+#[tokio::test]
+async fn connections_through_pgbouncer_are_not_direct() {
+    let db = database(PgVersion::any()).await;
+    assert!(is_direct(&db.client().await.unwrap()).await);
+    let url = pooled_url(&db).await;
+    for _ in 0..3 {
+        let through = posthaste_testkit::connect(&url).await.unwrap();
+        assert!(!is_direct(&through).await);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn workers_continue_after_their_statements_were_deallocated() {
+    let db = database(PgVersion::any()).await;
+    let client = db.client().await.unwrap();
+    let deallocating = "CREATE OR REPLACE FUNCTION posthaste.begin_single_statement() \
+                        RETURNS boolean LANGUAGE plpgsql VOLATILE AS $f$ \
+                        BEGIN EXECUTE 'DEALLOCATE ALL'; RETURN true; END $f$";
+    client.run(deallocating).await.unwrap();
+    let worker = worker(&db.pool(4).unwrap())
+        .queue("default", 4)
+        .handler("n", |_, _| async { Ok(Outcome::Done) })
+        .start()
+        .await
+        .unwrap();
+    for _ in 0..3 {
+        enqueue(&client, &jobs()[0]).await.unwrap();
+        all_done(&client).await;
+    }
+    worker.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -24,7 +24,7 @@ pub(crate) async fn discover_lanes(
     known: &[i32],
 ) -> Result<Vec<i32>, Error> {
     let rows = link
-        .fetch(
+        .call(
             "cannot discover lanes",
             include_str!("discover.sql"),
             &[&queue, &known],

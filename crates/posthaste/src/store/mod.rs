@@ -4,6 +4,7 @@ mod acknowledge;
 mod claims;
 pub(crate) mod client;
 pub(crate) mod counters;
+pub(crate) mod direct_connection;
 mod duties;
 pub(crate) mod holders;
 mod lanes;

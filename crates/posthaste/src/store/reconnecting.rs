@@ -6,8 +6,8 @@
 //! what they need, and reject an isolation level that they cannot change. If the server's settings
 //! end such a statement, it is sent again within a block, as are all later ones of the connection.
 //!
-//! Statements have no names: through a pooler in transaction mode, a name is unknown or that of
-//! another process's statement.
+//! These have names on a connection that ends at the server process: it parses and plans them once.
+//! Through a pooler in transaction mode, a name is unknown or that of another process's statement.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,6 +18,7 @@ use tokio::sync::Mutex;
 use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;
 
+use super::direct_connection::is_direct;
 use super::parameter::{Parameter, typed};
 use super::place::server_location;
 use super::site::Site;
@@ -47,8 +48,10 @@ pub(crate) const PROMOTER_TIMEOUT: Duration = Duration::from_secs(2);
 ///
 /// A database that is set to be read only stays so: operators use this to freeze a store.
 const BEGIN_BLOCK: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; \
-    SET LOCAL lock_timeout = '1s'; SET LOCAL search_path = pg_catalog, pg_temp; \
-    SET LOCAL jit = off; SET LOCAL statement_timeout = 0";
+    SELECT pg_catalog.set_config('lock_timeout', '1s', true), \
+    pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true), \
+    pg_catalog.set_config('jit', 'off', true), \
+    pg_catalog.set_config('statement_timeout', '0', true)";
 
 /// The first delay after a refused connection, before which no task connects over this client. It
 /// doubles each time in a row: tasks that retry constantly would open hundreds of connections per
@@ -73,11 +76,15 @@ pub(crate) struct Statement<'a> {
     pub(crate) parameters: &'a [&'a dyn Parameter],
 }
 
-/// Whether statements are sent within a block that begins with [`BEGIN_BLOCK`].
+/// How a statement is sent.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Framing {
+    /// Within a block that begins with [`BEGIN_BLOCK`].
     Block,
+    /// As one message.
     Bare,
+    /// As one message that names a statement, which was prepared before.
+    Named,
 }
 
 /// The answers of a statement and of an optional second one.
@@ -87,6 +94,8 @@ struct ConnectionState {
     client: Option<ClientWrapper>,
     /// Whether the server's settings ended a statement that was sent without a block.
     needs_blocks: bool,
+    /// Whether statements without a block have names.
+    has_names: bool,
     patience: Duration,
     /// The delay after the last refused connection.
     refused_for: Duration,
@@ -100,6 +109,7 @@ impl ReconnectingClient {
         let connection = ConnectionState {
             client: None,
             needs_blocks: false,
+            has_names: false,
             patience,
             refused_for: Duration::ZERO,
         };
@@ -177,9 +187,10 @@ impl ReconnectingClient {
         let client = match connection.client.take() {
             Some(client) if !client.is_closed() => client,
             _ => match tokio::time::timeout(patience, self.connect()).await {
-                Ok(Ok(client)) => {
+                Ok(Ok((client, is_direct))) => {
                     connection.refused_for = Duration::ZERO;
                     connection.needs_blocks = false;
+                    connection.has_names = is_direct;
                     client
                 }
                 Ok(Err(error)) => {
@@ -196,6 +207,14 @@ impl ReconnectingClient {
             },
         };
         let sent = async {
+            // Preparing takes a round trip, and a second statement would be sent during it.
+            if framing == Framing::Bare && connection.has_names && second.is_none() {
+                let result = run_statement(&client, what, Framing::Named, first).await;
+                if !result.as_ref().is_err_and(is_statement_lost) {
+                    return (result, None);
+                }
+                connection.has_names = false;
+            }
             if framing == Framing::Bare && !connection.needs_blocks {
                 let answers = run_both(&client, what, Framing::Bare, first, second).await;
                 if !answers.0.as_ref().is_err_and(is_ended_by_settings) {
@@ -235,13 +254,15 @@ impl ReconnectingClient {
             .is_some_and(|client| !client.is_closed())
     }
 
-    async fn connect(&self) -> Result<ClientWrapper, Error> {
+    /// Returns a new connection, and whether it ends at the server process.
+    async fn connect(&self) -> Result<(ClientWrapper, bool), Error> {
         let client = deadpool::managed::Manager::create(self.pool.manager())
             .await
             .map_err(Error::unsent("cannot connect to Postgres"))
             .map_err(|error| error.at(|| server_location(&self.pool)))?;
         self.site.require_admission(&client, false).await?;
-        Ok(client)
+        let is_direct = is_direct(&client).await;
+        Ok((client, is_direct))
     }
 }
 
@@ -268,6 +289,17 @@ fn is_ended_by_settings(error: &Error) -> bool {
     let state = error.sqlstate();
     state.is_some_and(|state| {
         *state == SqlState::INVALID_TRANSACTION_STATE || *state == SqlState::QUERY_CANCELED
+    })
+}
+
+/// Whether a named statement did nothing because the server does not have it as it was prepared:
+/// another one has the name, somebody deallocated it, or a migration changed the type of its rows.
+fn is_statement_lost(error: &Error) -> bool {
+    let state = error.sqlstate();
+    state.is_some_and(|state| {
+        *state == SqlState::INVALID_SQL_STATEMENT_NAME
+            || *state == SqlState::FEATURE_NOT_SUPPORTED
+            || is_ended_by_settings(error)
     })
 }
 
@@ -329,8 +361,12 @@ async fn run_once(
     sql: &'static str,
     parameters: &[(&(dyn ToSql + Sync), Type)],
 ) -> Result<Vec<Row>, Error> {
-    if framing == Framing::Bare {
-        let rows = client.query_typed(sql, parameters).await;
+    let bare = match framing {
+        Framing::Block => None,
+        Framing::Bare => Some(client.query_typed(sql, parameters).await),
+        Framing::Named => Some(query_named(client, sql, parameters).await),
+    };
+    if let Some(rows) = bare {
         return rows.map_err(Error::postgres(what));
     }
     // Three messages in one round trip: the driver sends each when it is first polled.
@@ -344,4 +380,16 @@ async fn run_once(
     let rows = rows.map_err(Error::postgres(what))?;
     committed.map_err(Error::postgres(what))?;
     Ok(rows)
+}
+
+/// Runs a statement that is prepared when this connection runs it for the first time.
+async fn query_named(
+    client: &ClientWrapper,
+    sql: &'static str,
+    parameters: &[(&(dyn ToSql + Sync), Type)],
+) -> Result<Vec<Row>, tokio_postgres::Error> {
+    let types: Vec<Type> = parameters.iter().map(|(_, kind)| kind.clone()).collect();
+    let statement = client.prepare_typed_cached(sql, &types).await?;
+    let values: Vec<_> = parameters.iter().map(|(value, _)| *value).collect();
+    client.query(&statement, &values).await
 }

@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
+use posthaste::__private::is_direct;
 use posthaste::connect;
 use posthaste_testkit::{PgServer, PgVersion, Sql as _, TestDb, eventually};
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
@@ -231,4 +232,14 @@ async fn client_certificates_are_presented_to_the_server() {
         message.starts_with("sslkey ") && message.contains("cannot be read"),
         "{message}"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_over_tls_are_direct() {
+    let secured = Secured::new().await;
+    for parameters in ["sslmode=require", "sslmode=prefer"] {
+        let address = connect(&secured.url("app", parameters)).unwrap();
+        let client = address.client().await.unwrap();
+        assert!(is_direct(&client).await, "{parameters}");
+    }
 }
