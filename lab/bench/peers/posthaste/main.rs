@@ -150,7 +150,7 @@ impl Offer {
             / u32::try_from(self.rate)?;
         let end = begun + Duration::from_secs(self.seconds);
         let mut due = begun + period * u32::try_from(place)? / u32::try_from(self.conns)?;
-        let mut client = pool.get().await?;
+        let client = pool.get().await?;
         let (mut text, mut first) = (String::new(), (place + 1) * APART + 1);
         while due < end {
             sleep_until(due).await;
@@ -163,9 +163,7 @@ impl Offer {
                 enqueue(&client, &job(first)?).await?;
             } else {
                 let jobs: Vec<NewJob> = numbers.clone().map(job).collect::<Result<_>>()?;
-                let transaction = client.transaction().await?;
-                enqueue_many(&transaction, &jobs).await?;
-                transaction.commit().await?;
+                enqueue_many(&client, &jobs).await?;
             }
             let committed = now();
             for number in numbers {

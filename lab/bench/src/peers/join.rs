@@ -25,17 +25,22 @@ pub(crate) struct Joined {
     pub(crate) unknown: u64,
 }
 
-/// Joins the lines `number begin commit` to the lines `number start`.
+/// Joins the lines `number begin commit` to the lines `number start`. Starts before the first
+/// transaction are those of the warm-up, whose jobs have the same numbers.
 pub(crate) fn join(offered: &str, worked: &str) -> Result<Joined> {
     let mut commits: BTreeMap<u64, Commit> = BTreeMap::new();
     for line in offered.lines() {
         let [number, began, committed] = numbers(line)?;
         commits.insert(number, Commit { began, committed });
     }
+    let first_began = commits.values().map(|commit| commit.began).min();
     let mut starts: BTreeMap<u64, u64> = BTreeMap::new();
     let mut joined = Joined::default();
     for line in worked.lines() {
         let [number, at] = numbers(line)?;
+        if first_began.is_some_and(|began| at < began) {
+            continue;
+        }
         if !commits.contains_key(&number) {
             joined.unknown += 1;
         } else if let Some(first) = starts.get_mut(&number) {
@@ -89,6 +94,14 @@ mod tests {
     #[test]
     fn starts_before_the_answer_to_commit_have_no_wait() -> anyhow::Result<()> {
         assert_eq!(join("1 100 5000\n", "1 4000\n")?.waited_ms, [0.0]);
+        Ok(())
+    }
+
+    #[test]
+    fn ignores_starts_of_the_warm_up() -> anyhow::Result<()> {
+        let joined = join("1 100 200\n2 300 400\n", "1 50\n2 60\n1 1200\n2 2400\n")?;
+        assert_eq!((joined.lost, joined.surplus), (0, 0));
+        assert_eq!(joined.waited_ms, [1.0, 2.0]);
         Ok(())
     }
 

@@ -1,6 +1,7 @@
 //! The rows of the comparison: one run of a peer in each, and its figures.
 
 use std::fs;
+use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use tempfile::TempDir;
@@ -36,6 +37,9 @@ pub(crate) const ROWS: [Row; 6] = [
     Row::Pinned,
 ];
 
+/// Time at the same rate before a measurement: sessions fill their caches of plans.
+const WARM_UP_SECONDS: u64 = 3;
+
 /// A rate of jobs.
 #[derive(Debug, Clone, Copy)]
 struct Pace {
@@ -62,6 +66,16 @@ impl Pace {
             per_transaction: 5,
             connections: 4,
         }
+    }
+
+    /// Starts a producer that commits jobs at this rate.
+    fn offer(self, field: &Field, seconds: u64, file: &Path) -> Result<Adapter> {
+        let numbers = [self.rate, seconds, self.per_transaction, self.connections];
+        let numbers = numbers.map(|number| number.to_string());
+        let [rate, seconds, per_transaction, connections] = &numbers;
+        let file = file.to_string_lossy();
+        let words = ["offer", rate, seconds, per_transaction, connections, &file];
+        Adapter::start(field.peer, &field.database, &words)
     }
 }
 
@@ -195,26 +209,20 @@ struct Run {
 
 async fn run(ground: &Ground<'_>, field: &Field, pace: Pace) -> Result<Run> {
     let folder = TempDir::new()?;
-    let (worked, offered) = (folder.path().join("worked"), folder.path().join("offered"));
+    let path = |name| folder.path().join(name);
+    let (worked, offered) = (path("worked"), path("offered"));
     let start_commits = ground.meter().await?.commits;
     let words = ["work", &worked.to_string_lossy()];
     let mut worker = Adapter::start(field.peer, &field.database, &words)?;
     worker.hear("ready").await?;
+    let mut warm_up = pace.offer(field, WARM_UP_SECONDS, &path("warm-up"))?;
+    warm_up.hear("end").await?;
+    warm_up.finish().await?;
+    field.is_empty().await?;
     let idle = worker.processor_seconds()?;
     let before = ground.meter().await?;
     let begun = Instant::now();
-    let mut producer = Adapter::start(
-        field.peer,
-        &field.database,
-        &[
-            "offer",
-            &pace.rate.to_string(),
-            &pace.seconds.to_string(),
-            &pace.per_transaction.to_string(),
-            &pace.connections.to_string(),
-            &offered.to_string_lossy(),
-        ],
-    )?;
+    let mut producer = pace.offer(field, pace.seconds, &offered)?;
     let part = Duration::from_secs_f64(pace.seconds as f64 / 3.0);
     sleep_until(begun + part).await;
     let first = ground.meter().await?;
@@ -228,8 +236,10 @@ async fn run(ground: &Ground<'_>, field: &Field, pace: Pace) -> Result<Run> {
     let used = worker.processor_seconds()? - idle;
     worker.end();
     worker.finish().await?;
-    // Sessions report their transactions late, but no later than at their end.
-    cost.commits = ground.meter().await?.commits - start_commits;
+    // Sessions report their transactions late, but no later than at their end. So those of the
+    // warm-up are included, as its part of the time.
+    let share = pace.seconds as f64 / (pace.seconds + WARM_UP_SECONDS) as f64;
+    cost.commits = (ground.meter().await?.commits - start_commits) * share;
     Ok(Run {
         joined: join(&fs::read_to_string(offered)?, &fs::read_to_string(worked)?)?,
         cost,
