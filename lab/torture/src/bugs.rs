@@ -22,6 +22,8 @@ pub struct Bug {
     pub pace: Pace,
     /// Whether the servers have separate clocks.
     pub clocked: bool,
+    /// Whether the slots of the captures fail over.
+    pub fails_over: bool,
     /// The faults without which the bug would do no harm.
     pub faults: &'static [(Kind, u64)],
     /// The rules of which one must detect it.
@@ -145,6 +147,12 @@ pub const BUGS: &[Bug] = &[
         Misbehavior::SwapsEvents,
         &[Rule::Captured],
     ),
+    Bug::in_people(
+        "captures overtake the replica",
+        Misbehavior::OvertakesReplicas,
+        &[Rule::Captured],
+    )
+    .failing_over(&[(Kind::Promotion, 1)]),
 ];
 
 impl Bug {
@@ -160,6 +168,7 @@ impl Bug {
             processes: Processes::Workers,
             pace: Pace::Busy,
             clocked: false,
+            fails_over: false,
             faults: &[],
             rules,
         }
@@ -176,6 +185,7 @@ impl Bug {
             processes: Processes::Workers,
             pace: Pace::Busy,
             clocked: false,
+            fails_over: false,
             faults: &[],
             rules,
         }
@@ -199,6 +209,11 @@ impl Bug {
 
     const fn clocked(mut self, faults: &'static [(Kind, u64)]) -> Self {
         self.clocked = true;
+        self.under(faults)
+    }
+
+    const fn failing_over(mut self, faults: &'static [(Kind, u64)]) -> Self {
+        self.fails_over = true;
         self.under(faults)
     }
 

@@ -26,11 +26,12 @@ const OF_RELAYS: [&str; 2] = [
     "ordered relays send side by side",
 ];
 
-/// A lost event, a duplicate job, and two events in the wrong order.
-const OF_CAPTURES: [&str; 3] = [
+/// A lost event, a duplicate job, two events in the wrong order, and events of lost commits.
+const OF_CAPTURES: [&str; 4] = [
     "a capture loses an event",
     "a capture writes a job twice",
     "a capture swaps events",
+    "captures overtake the replica",
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

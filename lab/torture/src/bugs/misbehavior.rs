@@ -35,6 +35,8 @@ pub enum Misbehavior {
     SwapsEvents,
     /// A capture occasionally writes a job twice
     WritesAJobTwice,
+    /// Captures receive commits before the replica that may take over has them
+    OvertakesReplicas,
 }
 
 impl Misbehavior {

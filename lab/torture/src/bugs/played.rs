@@ -24,8 +24,8 @@ impl Bug {
             pace: self.pace,
             hostile: false,
             clocked: self.clocked,
-            fails_over: false,
-            server: server.name().to_owned(),
+            fails_over: self.fails_over,
+            server: self.server(server).name().to_owned(),
             faults: Counts::from_iter(self.faults.iter().copied()),
             jobs,
         };
@@ -40,6 +40,14 @@ impl Bug {
             seconds: started.elapsed().as_secs_f64(),
             round,
         })
+    }
+
+    /// The server of its round: older ones synchronize no slots.
+    fn server(&self, wanted: PgVersion) -> PgVersion {
+        match wanted {
+            PgVersion::V15 | PgVersion::V16 if self.fails_over => PgVersion::V18,
+            wanted => wanted,
+        }
     }
 }
 

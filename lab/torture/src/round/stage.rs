@@ -54,7 +54,7 @@ pub(super) struct Stage {
     urls: watch::Sender<Vec<String>>,
     folder: PathBuf,
     program: PathBuf,
-    misbehavior: Option<Misbehavior>,
+    pub(super) misbehavior: Option<Misbehavior>,
     quiet: Duration,
     /// Events without a fault as cause.
     pub(super) oddities: Vec<String>,
