@@ -21,7 +21,7 @@ use crate::lsn::Lsn;
 /// Requests a reply after this long without a message from the server.
 const REQUEST_REPLY_AFTER: Duration = Duration::from_secs(15);
 /// Disconnects after this long without a message: a half-open connection reports no error.
-const DISCONNECT_AFTER: Duration = Duration::from_secs(30);
+pub(crate) const DISCONNECT_AFTER: Duration = Duration::from_secs(30);
 /// The limit for a login, a command or a write.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 /// The limit for ending a stream.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use posthaste::Database;
 
 use crate::error::Error;
-use crate::feed::Feed;
+use crate::feed::{DISCONNECT_AFTER, Feed};
 use crate::store::IS_STANDBY;
 
 /// Connects to the first host that answers and is not a standby.
@@ -31,6 +31,25 @@ pub(crate) async fn open_feed(server: &Database) -> Result<Feed, Error> {
         }
     }
     Err(problem.unwrap_or_else(|| Error::lost("the settings name no server")))
+}
+
+/// Makes the server release the slot of a lost connection after at most this process's own limit,
+/// and sends status messages often enough. With the server's default another process waits for a
+/// minute, and without a limit until TCP gives up.
+pub(crate) async fn limit_sender_timeout(feed: &mut Feed) {
+    let shown = feed.query("SHOW wal_sender_timeout").await;
+    let shown = shown.ok().and_then(|rows| rows.into_iter().next()?.pop()?);
+    let Some(mut timeout) = shown.as_deref().and_then(parse_duration_setting) else {
+        return;
+    };
+    if timeout.is_zero() || timeout > DISCONNECT_AFTER {
+        let milliseconds = DISCONNECT_AFTER.as_millis();
+        let set = format!("SET wal_sender_timeout = {milliseconds}");
+        if feed.query(&set).await.is_ok() {
+            timeout = DISCONNECT_AFTER;
+        }
+    }
+    feed.keep_alive_every(timeout);
 }
 
 pub(crate) fn plugin_options(publication: &str, local_only: bool) -> String {

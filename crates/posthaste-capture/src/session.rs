@@ -23,7 +23,7 @@ use crate::feed::{Feed, Frame};
 use crate::handed_rows::HandedRows;
 use crate::lsn::Lsn;
 use crate::mark::Mark;
-use crate::opening::{open_feed, parse_duration_setting, plugin_options};
+use crate::opening::{limit_sender_timeout, open_feed, plugin_options};
 use crate::position::{Position, Timelines};
 use crate::requirements::check_origin;
 use crate::slot::{Slot, gap_reason};
@@ -112,13 +112,7 @@ impl<'a> Session<'a> {
                 "the stream and the store are of two servers, as during a failover",
             ));
         }
-        if let Ok(rows) = feed.query("SHOW wal_sender_timeout").await
-            && let Some(limit) = rows
-                .first()
-                .and_then(|row| parse_duration_setting(row.first()?.as_deref()?))
-        {
-            feed.keep_alive_every(limit);
-        }
+        limit_sender_timeout(&mut feed).await;
         let deletion = match check_options(capture, &store).await {
             Err(error) if error.is_stopped() => {
                 return stop_capture(&store, &error.to_string()).await;

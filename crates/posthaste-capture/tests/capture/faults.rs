@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use posthaste_capture::{State, list_gaps};
-use posthaste_testkit::{PgVersion, eventually};
+use posthaste_capture::{State, Until, list_gaps};
+use posthaste_testkit::{PgVersion, Proxy, eventually};
 
 use super::world::{OUTBOX, SOON, World, outbox};
 
@@ -316,4 +316,23 @@ async fn failed_marks_leave_no_jobs() {
     world.sql("INSERT INTO outbox (payload) VALUES ('c')").await;
     world.until_captured(3).await;
     assert_eq!(world.bodies().await, ["a", "b", "c"]);
+}
+
+/// The server would keep the slot of such a connection for ever.
+#[tokio::test(flavor = "multi_thread")]
+async fn another_process_continues_after_a_connection_is_half_open() {
+    let world = World::new(PgVersion::any(), &[("wal_sender_timeout", "0")]).await;
+    world.sql(OUTBOX).await;
+    let capture = outbox();
+    world.install(&capture).await;
+    let proxy = Proxy::start_raw(world.server.address()).await.unwrap();
+    let through = posthaste::connect(&proxy.url(world.db.name())).unwrap();
+    let _cut_off = capture.clone().start(through, Until::Stopped).unwrap();
+    world.sql("INSERT INTO outbox (payload) VALUES ('a')").await;
+    world.until_captured(1).await;
+    proxy.half_open();
+    let _running = world.start(&capture);
+    world.sql("INSERT INTO outbox (payload) VALUES ('b')").await;
+    world.until_captured(2).await;
+    assert_eq!(world.bodies().await, ["a", "b"]);
 }
