@@ -99,17 +99,19 @@ impl<'a> Assembler<'a> {
         relation: &Relation,
         rows: Vec<Tuple>,
         mark: Position,
-    ) -> Result<Vec<Event>, String> {
-        let mut events = Vec::with_capacity(rows.len());
-        let mut position = mark;
-        for row in rows {
+    ) -> impl Iterator<Item = Result<Event, String>> {
+        let event = move |(number, row): (usize, Tuple)| -> Result<Option<Event>, String> {
+            let number = u16::try_from(number).map_err(|_| "a chunk has more than 65536 rows")?;
+            let position = Position {
+                row: number,
+                ..mark
+            };
             let step =
                 self.assemble_change(position, relation, Operation::Read, None, Some(row))?;
-            events.extend(step.events);
-            let next = position.row.checked_add(1);
-            position.row = next.ok_or("a chunk has more than 65535 rows")?;
-        }
-        Ok(events)
+            Ok(step.events.into_iter().next())
+        };
+        let numbered = rows.into_iter().enumerate();
+        numbered.filter_map(move |row| event(row).transpose())
     }
 
     /// The open transaction of the stream.
@@ -234,13 +236,14 @@ impl<'a> Assembler<'a> {
             old,
             new,
         };
-        let watched = self.watched.as_ref();
+        let is_copied = operation == Operation::Read;
+        let watched = self.watched.as_ref().filter(|_| !is_copied);
         let touched = watched.and_then(|table| table.touched_rows(relation, &change));
         let draft = self.source.draft_change(relation, &change, place)?;
         // Rows of a copy have the position of a message, the mark of their chunk.
-        let kind = match operation {
-            Operation::Read => RecordKind::Message,
-            _ => RecordKind::Change,
+        let kind = match is_copied {
+            true => RecordKind::Message,
+            false => RecordKind::Change,
         };
         let event = draft.map(|draft| self.assemble_event(draft, position, kind));
         let mut event = event.transpose()?.flatten();

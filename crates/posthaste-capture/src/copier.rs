@@ -8,7 +8,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::sleep;
 use uuid::Uuid;
 
-use crate::copying::{ChunkSize, CopiedTable, Page, RequestedCopy, TouchedRows};
+use crate::copying::{ChunkSize, CopiedTable, Key, Page, RequestedCopy, TouchedRows};
 use crate::error::Error;
 use crate::pgoutput::Tuple;
 use crate::source::Source;
@@ -38,6 +38,8 @@ struct ActiveCopy {
     table: CopiedTable,
     /// The filters of the capture and of the copy.
     filter: Option<String>,
+    /// The key after which the next chunk begins. Chunks before it may not be written yet.
+    read_until: Option<Key>,
     pace: ChunkSize,
     /// Changes since the chunk began, with their transactions.
     changes: Vec<(u32, TouchedRows)>,
@@ -66,7 +68,7 @@ pub(crate) struct Chunk {
     /// The state of the copy after these rows.
     pub(crate) copy: RequestedCopy,
     pub(crate) is_last: bool,
-    page_pace: ChunkSize,
+    pace: ChunkSize,
 }
 
 impl Chunk {
@@ -151,6 +153,7 @@ impl Copier {
         tracing::info!(capture = %self.name, on = %copy.table, "a copy continues");
         self.current = Some(ActiveCopy {
             filter: source.copy_filter(&copy.table, copy.filter.as_deref()),
+            read_until: copy.after.clone(),
             copy,
             table,
             pace: ChunkSize::default(),
@@ -206,7 +209,7 @@ impl Copier {
         let (mark, limit) = (Uuid::new_v4().to_string(), current.pace.rows());
         let (database, name) = (self.database.clone(), self.name.clone());
         let (table, filter) = (current.table.clone(), current.filter.clone());
-        let (after, handed) = (current.copy.after.clone(), current.handed.clone());
+        let (after, handed) = (current.read_until.clone(), current.handed.clone());
         let (store, their_mark) = (current.store.take(), mark.clone());
         let read = async move {
             let store = match store {
@@ -265,14 +268,23 @@ impl Copier {
         let mut copy = current.copy.clone();
         copy.after = page.last_key().cloned().or(copy.after);
         let (is_last, pace) = (page.is_last_page(reading.limit), current.pace);
-        let page_pace = pace.next_after_read(&page, took);
+        current.pace = pace.next_after_read(&page, took);
+        current.read_until.clone_from(&copy.after);
         current.handed.clear();
         Some(Chunk {
             rows: page.rows_without_newer_version(&current.changes),
             copy,
             is_last,
-            page_pace,
+            pace,
         })
+    }
+
+    /// Begins to read the chunk after this one, which is not written yet. All changes of the stream
+    /// until its mark must be written before the next chunk.
+    pub(crate) fn read_ahead(&mut self, chunk: &Chunk) {
+        if !chunk.is_last {
+            self.spawn_read();
+        }
     }
 
     /// Continues after a chunk that took this long to write, or ends a cancelled copy.
@@ -287,8 +299,8 @@ impl Copier {
             return;
         }
         current.copy = chunk.copy;
-        let by_handing_out = current.pace.next_after_delivery(took);
-        current.pace = chunk.page_pace.min(by_handing_out);
+        let by_handing_out = chunk.pace.next_after_delivery(took);
+        current.pace = current.pace.min(by_handing_out);
     }
 
     /// Ends a copy that cannot continue, such as one with a row that cannot become a job.

@@ -8,7 +8,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::time::Duration;
 
 use crate::change::Change;
@@ -140,10 +140,13 @@ impl Page {
                     Value::Null | Value::Unchanged => 0,
                 });
                 bytes += sizes.sum::<usize>();
-                wanted.push((key.clone(), values));
+                wanted.push((key, values));
+                last = None;
+            } else {
+                last = Some(key);
             }
-            last = Some(key);
         }
+        let last = last.or_else(|| wanted.last().map(|(key, _): &(Key, Tuple)| key.clone()));
         Self {
             snapshot,
             rows: wanted,
@@ -155,22 +158,16 @@ impl Page {
 
     /// The rows of which these changes of the stream are no newer version.
     pub(crate) fn rows_without_newer_version(self, seen: &[(u32, TouchedRows)]) -> Vec<Tuple> {
-        let places = self.rows.iter().enumerate();
-        let places: HashMap<&Key, usize> = places.map(|(place, (key, _))| (key, place)).collect();
-        let mut is_left = vec![true; self.rows.len()];
+        let mut newer: HashSet<&Key> = HashSet::new();
         for (_, touched) in seen.iter().filter(|(xid, _)| !self.snapshot.sees(*xid)) {
             match touched {
-                TouchedRows::All => is_left.fill(false),
-                TouchedRows::Rows(keys) => {
-                    for place in keys.iter().filter_map(|key| places.get(key)) {
-                        is_left[*place] = false;
-                    }
-                }
+                TouchedRows::All => return Vec::new(),
+                TouchedRows::Rows(keys) => newer.extend(keys),
             }
         }
-        let rows = self.rows.into_iter().zip(is_left);
-        rows.filter(|(_, is_left)| *is_left)
-            .map(|((_, row), _)| row)
+        let rows = self.rows.into_iter();
+        rows.filter(|(key, _)| !newer.contains(key))
+            .map(|(_, row)| row)
             .collect()
     }
 

@@ -6,7 +6,8 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use posthaste::NewJob;
 use posthaste_relay::Outgoing;
-use serde_json::{Map, Value, json};
+use serde::ser::{Serialize, Serializer};
+use serde_json::{Map, Value};
 use uuid::Uuid;
 
 use crate::position::Position;
@@ -98,43 +99,57 @@ impl Event {
 
     /// The job that carries it in the envelope of `posthaste.outbox`, which keeps its id.
     pub(crate) fn to_job(&self, queue: &str) -> Result<NewJob, posthaste::Error> {
-        self.job_from_row(queue, self.outbox_row())
+        self.job_with_time(queue, None)
     }
 
     /// As [`Self::to_job`] with the time of the commit, as it would be sent without a job. Older
     /// relays refuse it.
     pub(crate) fn to_spilled_job(&self, queue: &str) -> Result<NewJob, posthaste::Error> {
-        let mut row = self.outbox_row();
-        row.insert("at".into(), json!(self.at.to_string()));
-        self.job_from_row(queue, row)
+        self.job_with_time(queue, Some(self.at.to_string()))
     }
 
-    fn job_from_row(
-        &self,
-        queue: &str,
-        row: Map<String, Value>,
-    ) -> Result<NewJob, posthaste::Error> {
-        Ok(NewJob::new(&self.name, &json!({ "posthaste.outbox": row }))?.queue(queue))
-    }
-
-    fn outbox_row(&self) -> Map<String, Value> {
-        let mut row = Map::new();
-        row.insert("id".into(), json!(self.id.to_string()));
-        let (field, text) = match std::str::from_utf8(&self.body) {
-            // Postgres has no text with a zero byte.
-            Ok(text) if !text.contains('\0') => ("text", text.to_owned()),
-            _ => ("hex", encode_hex(&self.body)),
+    fn job_with_time(&self, queue: &str, at: Option<String>) -> Result<NewJob, posthaste::Error> {
+        // Postgres has no text with a zero byte.
+        let text = std::str::from_utf8(&self.body).ok();
+        let text = text.filter(|text| !text.contains('\0'));
+        let row = OutboxRow {
+            id: self.id.to_string(),
+            text,
+            hex: text.is_none().then(|| encode_hex(&self.body)),
+            key: self.key.as_deref(),
+            headers: Headers(&self.headers),
+            at,
         };
-        row.insert(field.into(), json!(text));
-        if let Some(key) = &self.key {
-            row.insert("key".into(), json!(key));
-        }
-        let headers = self.headers.iter();
-        let headers: Map<String, Value> = headers
-            .map(|(name, value)| (name.clone(), json!(value)))
-            .collect();
-        row.insert("headers".into(), Value::Object(headers));
-        row
+        Ok(NewJob::new(&self.name, &Envelope { row })?.queue(queue))
+    }
+}
+
+/// The arguments of its job, written without copies of the body: a copy makes millions of them.
+#[derive(serde::Serialize)]
+struct Envelope<'a> {
+    #[serde(rename = "posthaste.outbox")]
+    row: OutboxRow<'a>,
+}
+
+#[derive(serde::Serialize)]
+struct OutboxRow<'a> {
+    id: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    text: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hex: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<&'a str>,
+    headers: Headers<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    at: Option<String>,
+}
+
+struct Headers<'a>(&'a [(String, String)]);
+
+impl Serialize for Headers<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(name, value)| (name, value)))
     }
 }
 

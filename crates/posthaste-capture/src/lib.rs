@@ -52,6 +52,8 @@ mod feed;
 mod handed_rows;
 mod requirements;
 
+mod chunk_jobs;
+
 mod capture;
 mod store;
 

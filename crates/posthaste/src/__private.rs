@@ -2,6 +2,7 @@
 //! change in any version.
 
 pub use crate::database::replication::{Replication, ReplicationLogin, ReplicationStream};
+pub use crate::enqueue::copy::enqueue_copy_by_client;
 pub use crate::error::{MIGRATE, NOT_INSTALLED, OR_CALL, READ_ONLY, chain, panic_text};
 pub use crate::job::{Event, IllegalTransition, is_traceparent, next};
 pub use crate::json_text::JsonText;

@@ -277,7 +277,7 @@ fn delivers_marks_of_copies_and_changes_of_the_copied_table() {
     assert_eq!((&*content, place.record), ("a", Lsn(6)));
     let rows = ["7", "8"].map(|id| vec![Value::Text(id.into())]);
     let read = assembler.events_of_rows(&copied.relation, rows.to_vec(), place);
-    let read = read.unwrap();
+    let read: Vec<Event> = read.collect::<Result<_, _>>().unwrap();
     assert_eq!(read.len(), 2);
     assert!(read[0].position < read[1].position && read[0].id != read[1].id);
     let body = String::from_utf8(read[1].body.to_vec()).unwrap();

@@ -5,9 +5,9 @@ use std::time::Instant;
 use super::{Session, keep_alive_while};
 use crate::assemble::Assembler;
 use crate::batch::Batch;
+use crate::chunk_jobs::ChunkJobs;
 use crate::copying::TouchedRows;
 use crate::error::Error;
-use crate::handed_rows::HandedRows;
 use crate::position::Position;
 
 impl Session<'_> {
@@ -75,34 +75,31 @@ impl Session<'_> {
         let copier = &mut self.copier;
         let take = async { Ok(copier.take_chunk().await) };
         let chunk = keep_alive_while(&mut self.feed, take).await?;
-        let (Some(mut chunk), Some(table)) = (chunk, self.copier.watched_table()) else {
+        let Some(mut chunk) = chunk else {
+            return Ok(());
+        };
+        self.copier.read_ahead(&chunk);
+        let Some(table) = self.copier.watched_table() else {
             return Ok(());
         };
         let rows = std::mem::take(&mut chunk.rows);
+        let (began, copied) = (Instant::now(), chunk.progress(rows.len()));
         let events = assembler.events_of_rows(&table.relation, rows, position);
-        let jobs = events.and_then(|events| {
-            let jobs = events.iter().map(|event| event.to_job(&self.capture.queue));
-            let jobs: Result<Vec<_>, posthaste::Error> = jobs.collect();
-            let jobs = jobs.map_err(|error| error.to_string())?;
-            Ok((jobs, HandedRows::from_events(&events, &[])))
-        });
-        let (jobs, handed) = match jobs {
-            Ok(jobs) => jobs,
-            Err(problem) => {
-                self.copier.refuse_copy(&problem);
-                return Ok(());
-            }
-        };
-        let began = Instant::now();
-        let deleted = (self.deletion.as_deref(), &handed);
-        let copied = chunk.progress(jobs.len());
+        let mut jobs = ChunkJobs::new(events, &self.capture.queue);
+        let deletion = self.deletion.as_deref();
         let keep = self
             .store
-            .write_chunk(&self.reader, &copied, &jobs, deleted);
-        let kept = keep_alive_while(&mut self.feed, keep).await?;
-        let goes_on = kept.map_err(Error::lost)?;
+            .write_chunk(&self.reader, &copied, &mut jobs, deletion);
+        let kept = keep_alive_while(&mut self.feed, keep).await;
+        let (count, problem) = (jobs.counts.events as u64, jobs.problem.take());
+        drop(jobs);
+        if let Some(problem) = problem {
+            self.copier.refuse_copy(&problem);
+            return Ok(());
+        }
+        let goes_on = kept?.map_err(Error::lost)?;
         if goes_on {
-            self.shared.count_events(jobs.len() as u64);
+            self.shared.count_events(count);
         }
         self.copier.finish_chunk(chunk, began.elapsed(), goes_on);
         Ok(())

@@ -1,17 +1,21 @@
 //! Statements about copies of tables.
 
-use posthaste::__private::{Parameter, typed};
-use posthaste::NewJob;
+use posthaste::__private::{Parameter, enqueue_copy_by_client, typed};
+use posthaste::{NewJob, enqueue_many};
 use tokio_postgres::{Client, Row, SimpleQueryMessage};
 
 use super::outbox::Deletion;
 use super::{LOCK_CAPTURE_SHARED, REQUIRE_DURABLE_COMMIT, RunnerIdentity, Store, read_error};
+use crate::chunk_jobs::ChunkJobs;
 use crate::copying::{CopiedTable, Key, MARK_PREFIX, Page, RequestedCopy, value_from_text};
 use crate::error::Error;
-use crate::handed_rows::HandedRows;
+use crate::event::Event;
 use crate::overview::CopyOverview;
 use crate::pgoutput::{Column, Relation, ReplicaIdentity, Value};
 use crate::source::TableName;
+
+/// From this number of rows on, COPY costs less than an INSERT in spite of its statements.
+const MIN_ROWS_FOR_COPY: usize = 1_000;
 
 /// Begins the transaction of a chunk. Values are printed as in the stream.
 const BEGIN_CHUNK: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; \
@@ -174,13 +178,14 @@ impl Store {
     }
 
     /// Writes the jobs of a chunk and the progress of the copy in one transaction. Returns `false`
-    /// if the copy was cancelled, or who has taken over.
+    /// if the copy was cancelled, or who has taken over. If a row cannot become a job, fails and
+    /// writes nothing.
     pub(crate) async fn write_chunk(
         &self,
         reader: &RunnerIdentity,
         copied: &CopyProgress,
-        jobs: &[NewJob],
-        (deletion, handed): (Option<&Deletion>, &HandedRows),
+        jobs: &mut ChunkJobs<'_, impl Iterator<Item = Result<Event, String>>>,
+        deletion: Option<&Deletion>,
     ) -> Result<Result<bool, &'static str>, Error> {
         let what = "cannot write the jobs of a copy";
         self.transaction(what, async {
@@ -192,8 +197,21 @@ impl Store {
             if !self.advance_copy(copied).await? {
                 return Ok(Ok(false));
             }
-            self.enqueue(jobs).await?;
-            self.delete_rows(deletion, handed).await?;
+            match copied.rows < MIN_ROWS_FOR_COPY {
+                true => {
+                    let jobs: Vec<NewJob> = jobs.by_ref().collect();
+                    enqueue_many(&self.client, &jobs).await.map(drop)?;
+                }
+                false => {
+                    let copied = enqueue_copy_by_client(&self.client, jobs.by_ref());
+                    copied.await.map(drop)?;
+                }
+            }
+            if jobs.problem.is_some() {
+                return Err(Error::lost(what));
+            }
+            self.count_events(jobs.counts);
+            self.delete_rows(deletion, &jobs.handed).await?;
             Ok(Ok(true))
         })
         .await

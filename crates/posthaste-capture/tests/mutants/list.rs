@@ -113,9 +113,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "a chunk ignores that its table was truncated",
         file: "copying.rs",
         edits: &[(
-            "                TouchedRows::All => is_left.fill(false),",
+            "                TouchedRows::All => return Vec::new(),",
             "                TouchedRows::All if BUG => {}\n                \
-             TouchedRows::All => is_left.fill(false),",
+             TouchedRows::All => return Vec::new(),",
         )],
         test: "copying::tests::unseen_changes_remove_their_rows_from_the_chunk",
     },
@@ -178,6 +178,15 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "            if !BUG && !xids.all(|xid| snapshot.sees(*xid)) {",
         )],
         test: "capture::faults::jobs_appear_only_after_their_rows_are_visible",
+    },
+    Mutant {
+        name: "a lost connection keeps its slot as long as the server permits",
+        file: "opening.rs",
+        edits: &[(
+            "    if timeout.is_zero() || timeout > DISCONNECT_AFTER {",
+            "    if !BUG && (timeout.is_zero() || timeout > DISCONNECT_AFTER) {",
+        )],
+        test: "capture::faults::another_process_continues_after_a_connection_is_half_open",
     },
     Mutant {
         name: "a slot that fails over is confirmed before its mark is streamed",

@@ -6,8 +6,8 @@ use std::pin::pin;
 
 use jiff::Timestamp;
 use postgres_types::{ToSql, Type};
-use tokio_postgres::Transaction;
 use tokio_postgres::binary_copy::BinaryCopyInWriter;
+use tokio_postgres::{Client, Transaction};
 
 use super::{COPY, COPY_ENTER, COPY_NOTIFY, COPY_ROUTES, with_due_time};
 use crate::error::Error;
@@ -64,10 +64,18 @@ pub async fn enqueue_copy<'a, J>(transaction: &Transaction<'_>, jobs: J) -> Resu
 where
     J: IntoIterator<Item: IntoJob<'a>>,
 {
-    let entry = CopyDefaults::begin(transaction).await?;
+    enqueue_copy_by_client(transaction.client(), jobs).await
+}
+
+/// As [`enqueue_copy`], in the transaction that a statement of this client has begun.
+pub async fn enqueue_copy_by_client<'a, J>(client: &Client, jobs: J) -> Result<u64, Error>
+where
+    J: IntoIterator<Item: IntoJob<'a>>,
+{
+    let entry = CopyDefaults::begin(client).await?;
     let mut due_queues = HashSet::new();
     let failed = || Error::postgres(COPY_FAILED);
-    let sink = transaction.copy_in(COPY).await.map_err(failed())?;
+    let sink = client.copy_in(COPY).await.map_err(failed())?;
     let mut writer = pin!(BinaryCopyInWriter::new(sink, &COLUMN_TYPES));
     for job in jobs {
         let job = job.into_job();
@@ -111,7 +119,7 @@ where
     }
     let jobs = writer.finish().await.map_err(failed())?;
     let queues: Vec<String> = due_queues.into_iter().collect();
-    transaction
+    client
         .query_typed(COPY_NOTIFY, &[(&queues, Type::TEXT_ARRAY)])
         .await
         .map_err(failed())?;
@@ -130,10 +138,10 @@ struct CopyDefaults {
 }
 
 impl CopyDefaults {
-    async fn begin(transaction: &Transaction<'_>) -> Result<Self, Error> {
+    async fn begin(client: &Client) -> Result<Self, Error> {
         let read = async || -> Result<Self, tokio_postgres::Error> {
-            let row = transaction.query_typed_one(COPY_ENTER, &[]).await?;
-            let routes = transaction.query_typed(COPY_ROUTES, &[]).await?;
+            let row = client.query_typed_one(COPY_ENTER, &[]).await?;
+            let routes = client.query_typed(COPY_ROUTES, &[]).await?;
             let route = |row: &tokio_postgres::Row| Ok((row.try_get(0)?, row.try_get(1)?));
             Ok(Self {
                 ready: row.try_get(0)?,

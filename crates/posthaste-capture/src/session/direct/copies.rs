@@ -112,12 +112,12 @@ impl DirectRun<'_, '_> {
         let events = self
             .assembler
             .events_of_rows(&table.relation, rows, position);
-        let events = events.and_then(|events| {
-            let mut checked = events.iter().map(crate::event::Event::check_fits_job);
-            let checked = checked.try_for_each(|one| one.map_err(|error| error.to_string()));
-            checked.map(|()| events)
+        let events = events.map(|event| {
+            let event = event?;
+            let checked = event.check_fits_job().map_err(|error| error.to_string());
+            checked.map(|()| event)
         });
-        let events = match events {
+        let events = match events.collect::<Result<Vec<_>, _>>() {
             Ok(events) => events,
             Err(problem) => {
                 self.session.copier.refuse_copy(&problem);
