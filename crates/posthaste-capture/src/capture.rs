@@ -157,7 +157,7 @@ pub enum Until {
 
 impl Capture {
     /// Whether a capture or its slot may have this name.
-    pub fn is_name(name: &str) -> bool {
+    pub fn is_valid_name(name: &str) -> bool {
         let mut bytes = name.bytes();
         let first = bytes.next();
         first.is_some_and(|first| first.is_ascii_lowercase() || first == b'_')

@@ -15,7 +15,7 @@ use crate::mark::EventCounts;
 const FIRST_BATCH_SIZE: usize = 64;
 const MAX_BATCH_SIZE: usize = 500;
 /// A batch that is answered sooner grows, and one that takes longer shrinks.
-const GROW_BELOW: Duration = Duration::from_secs(1);
+const MAX_ANSWER_TIME_TO_GROW: Duration = Duration::from_secs(1);
 const SHRINK_ABOVE: Duration = Duration::from_secs(5);
 /// The first and the longest delay after a failure; it doubles each time.
 const MIN_RETRY_DELAY: Duration = Duration::from_millis(50);
@@ -56,7 +56,7 @@ impl BatchSize {
 
     pub(crate) fn record_success(&mut self, took: Duration) {
         (self.retry, self.strikes) = (MIN_RETRY_DELAY, 0);
-        if took < GROW_BELOW {
+        if took < MAX_ANSWER_TIME_TO_GROW {
             self.size = (self.size * 2).min(self.most);
         } else if took > SHRINK_ABOVE {
             self.size = (self.size / 2).max(1);

@@ -73,7 +73,7 @@ pub use error::Error;
 pub use event::Event;
 pub use lsn::Lsn;
 pub use operate::{accept_gap, cancel_copy, list_captures, list_copies, list_gaps, pause, resume};
-pub use overview::{CopyOverview, Gap, Installation, Overview};
+pub use overview::{CopyOverview, Gap, Installation, Overview, PauseOutcome};
 pub use position::Position;
 pub use run::Running;
 pub use source::{CapturedTable, OutboxColumns, Source, TableName};

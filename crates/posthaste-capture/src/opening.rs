@@ -30,7 +30,7 @@ pub(crate) async fn open_feed(server: &Database) -> Result<Feed, Error> {
             Err(error) => problem = problem.or(Some(error)),
         }
     }
-    Err(problem.unwrap_or_else(|| Error::lost("the settings name no server")))
+    Err(problem.unwrap_or_else(|| Error::lost("the URL of the database names no server")))
 }
 
 /// Makes the server release the slot of a lost connection after at most this process's own limit,
@@ -80,7 +80,7 @@ mod tests {
     use super::parse_duration_setting;
 
     #[test]
-    fn reads_times_of_settings() {
+    fn parses_durations_of_settings() {
         let read = ["0", "500ms", "60s", "1min", "2h"].map(parse_duration_setting);
         let expected = [0, 500, 60_000, 60_000, 7_200_000].map(Duration::from_millis);
         assert_eq!(read, expected.map(Some));

@@ -8,7 +8,7 @@ use crate::capture::Capture;
 use crate::error::Error;
 use crate::lsn::Lsn;
 use crate::opening::open_feed;
-use crate::overview::{CopyOverview, Gap, Installation, Overview};
+use crate::overview::{CopyOverview, Gap, Installation, Overview, PauseOutcome};
 use crate::position::Position;
 use crate::requirements::{check_origin, check_server, check_table, decide_failover};
 use crate::slot::gap_reason;
@@ -48,14 +48,13 @@ pub async fn cancel_copy(
     store::copy::cancel_copy(client, name, table).await
 }
 
-/// Pauses a capture: it captures nothing, and the server keeps its log. Returns whether it was
-/// running; `None` if there is no capture of this name.
-pub async fn pause(client: &Client, name: &str) -> Result<Option<bool>, posthaste::Error> {
+/// Pauses a capture: it captures nothing, and the server keeps its log.
+pub async fn pause(client: &Client, name: &str) -> Result<PauseOutcome, posthaste::Error> {
     store::operate::set_paused(client, name, true).await
 }
 
-/// Resumes a capture. Returns whether it was paused; `None` if there is none of this name.
-pub async fn resume(client: &Client, name: &str) -> Result<Option<bool>, posthaste::Error> {
+/// Resumes a capture.
+pub async fn resume(client: &Client, name: &str) -> Result<PauseOutcome, posthaste::Error> {
     store::operate::set_paused(client, name, false).await
 }
 
@@ -105,10 +104,12 @@ impl Capture {
             return Ok(self.to_installation(true, done));
         }
         let begins = match slot {
-            Some(slot) if !slot.is_ours || slot.is_active => {
+            Some(slot) if !slot.is_ours => return Err(self.foreign_slot()),
+            Some(slot) if slot.is_active => {
                 let name = &self.slot;
                 return Err(Error::stopped(format!(
-                    "the slot {name} is used by something else: choose another name, or drop it"
+                    "the slot {name} is being read: stop the process that reads it, or choose \
+                     another name"
                 )));
             }
             // An earlier installation stopped here, and the slot was not read since.
@@ -201,19 +202,14 @@ impl Capture {
     /// Replaces a lost or misplaced slot, and records the changes between as a gap.
     pub async fn begin(&self, database: &Database) -> Result<Installation, Error> {
         let store = Store::open(database, &self.name).await?;
-        let installed = self.require_installed(&store).await?;
+        let installed = store.require_installed().await?;
         let server = store.server_settings().await?;
         let slot = store.find_slot(&self.slot).await?;
         check_server(&server, slot.is_some()).map_err(Error::stopped)?;
         let is_failover = self.wants_failover(server.version)?;
         self.ensure_publication(&store, server.version).await?;
         match slot {
-            Some(slot) if !slot.is_ours => {
-                let name = &self.slot;
-                return Err(Error::stopped(format!(
-                    "the slot {name} is used by something else: choose another name, or drop it"
-                )));
-            }
+            Some(slot) if !slot.is_ours => return Err(self.foreign_slot()),
             Some(_) => store.drop_slot(&self.slot).await?,
             None => {}
         }
@@ -231,14 +227,14 @@ impl Capture {
 
     /// Requests a copy of the rows of a table, or of those for which an SQL expression is true. The
     /// process that runs the capture reads them. Returns `false` if a copy of the table is running.
-    pub async fn copy(
+    pub async fn request_copy(
         &self,
         database: &Database,
         table: &TableName,
         filter: Option<&str>,
     ) -> Result<bool, Error> {
         let store = Store::open(database, &self.name).await?;
-        let installed = self.require_installed(&store).await?;
+        let installed = store.require_installed().await?;
         let columns = self
             .source
             .captured_columns(table)
@@ -256,9 +252,9 @@ impl Capture {
     }
 
     /// Requests copies of all its tables.
-    pub async fn copy_all(&self, database: &Database) -> Result<(), Error> {
+    pub async fn request_copies(&self, database: &Database) -> Result<(), Error> {
         for table in self.source.tables() {
-            self.copy(database, table, None).await?;
+            self.request_copy(database, table, None).await?;
         }
         Ok(())
     }
@@ -266,7 +262,7 @@ impl Capture {
     /// Skips a change that cannot be captured, and records it as a gap.
     pub async fn skip(&self, database: &Database, position: Position) -> Result<(), Error> {
         let store = Store::open(database, &self.name).await?;
-        let installed = self.require_installed(&store).await?;
+        let installed = store.require_installed().await?;
         let tables = self.table_names();
         store.record_skip(installed.epoch, position, &tables).await
     }
@@ -288,14 +284,12 @@ impl Capture {
         tables.iter().map(ToString::to_string).collect()
     }
 
-    async fn require_installed(&self, store: &Store) -> Result<store::InstalledCapture, Error> {
-        let installed = store.find_installed().await?;
-        let name = &self.name;
-        installed.ok_or_else(|| {
-            Error::stopped(format!(
-                "it is not installed. Run 'posthaste capture install {name}'."
-            ))
-        })
+    fn foreign_slot(&self) -> Error {
+        Error::stopped(format!(
+            "the slot {} is of another database or for another plugin: choose another name, or \
+             drop it",
+            self.slot
+        ))
     }
 }
 

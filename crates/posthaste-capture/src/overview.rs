@@ -5,6 +5,17 @@ use serde::{Serialize, Serializer};
 
 use crate::lsn::Lsn;
 
+/// What pausing or resuming a capture did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PauseOutcome {
+    /// It is paused or resumed now.
+    Changed,
+    /// It was so already.
+    Unchanged,
+    /// No capture of this name is installed.
+    NoCapture,
+}
+
 /// The state of a capture, from the database.
 #[derive(Clone, Debug, Serialize)]
 pub struct Overview {

@@ -16,13 +16,7 @@ impl Capture {
     /// their transaction, which is read as a whole. The slot may be in use.
     pub async fn preview(&self, database: &Database, count: usize) -> Result<Vec<Event>, Error> {
         let store = Store::open(database, &self.name).await?;
-        let installed = store.find_installed().await?;
-        let installed = installed.ok_or_else(|| {
-            let name = &self.name;
-            Error::stopped(format!(
-                "it is not installed. Run 'posthaste capture install {name}'."
-            ))
-        })?;
+        let installed = store.require_installed().await?;
         let mark = store.read_mark(installed.epoch).await?.unwrap_or_default();
         let mut feed = open_feed(self.server.as_ref().unwrap_or(database)).await?;
         let identified = feed.identify().await?;

@@ -151,7 +151,9 @@ impl Running {
     pub async fn ended(&mut self) -> Result<(), Error> {
         match (&mut self.ended).await {
             Ok(ended) => ended,
-            Err(_) => Err(Error::stopped("the thread of the capture has ended")),
+            Err(_) => Err(Error::stopped(
+                "the thread of the capture panicked: report this bug",
+            )),
         }
     }
 }

@@ -72,13 +72,7 @@ impl<'a> Session<'a> {
         stopping: &'a CancellationToken,
     ) -> Result<Self, Error> {
         let store = Arc::new(Store::open(database, &capture.name).await?);
-        let installed = store.find_installed().await?;
-        let installed = installed.ok_or_else(|| {
-            let name = &capture.name;
-            Error::stopped(format!(
-                "it is not installed. Run 'posthaste capture install {name}'."
-            ))
-        })?;
+        let installed = store.require_installed().await?;
         if installed.is_paused {
             return Err(Error::paused());
         }

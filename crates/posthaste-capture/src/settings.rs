@@ -43,7 +43,7 @@ impl Capture {
         route: Option<&Route>,
     ) -> Result<Self, Error> {
         let read = || {
-            if !Self::is_name(name) {
+            if !Self::is_valid_name(name) {
                 return Err(
                     "its name must have a to z, 0 to 9 and _, and at most 40 of them".to_owned(),
                 );

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use posthaste_capture::{Capture, Error, Running, Until};
 use serde_json::json;
 
@@ -87,10 +87,7 @@ impl CaptureFile {
     /// Returns the capture of this name, or an error if the file has none.
     pub(crate) fn capture(&self, name: &str) -> anyhow::Result<Capture> {
         let all = self.all_captures()?;
-        require_capture(&all, name)?;
-        let mut all = all.into_iter();
-        all.find(|one| one.name == name)
-            .context("this capture is not installed")
+        require_capture(&all, name).cloned()
     }
 
     fn all_captures(&self) -> anyhow::Result<Vec<Capture>> {
@@ -109,9 +106,9 @@ impl CaptureFile {
     }
 }
 
-fn require_capture(all: &[Capture], name: &str) -> anyhow::Result<()> {
-    if all.iter().any(|one| one.name == name) {
-        return Ok(());
+fn require_capture<'a>(all: &'a [Capture], name: &str) -> anyhow::Result<&'a Capture> {
+    if let Some(capture) = all.iter().find(|one| one.name == name) {
+        return Ok(capture);
     }
     let names: Vec<&str> = all.iter().map(|one| &*one.name).collect();
     bail!(

@@ -63,7 +63,7 @@ impl Address {
     /// Opens a connection. A background task drives it until the client is dropped.
     pub(crate) async fn connect(&self) -> anyhow::Result<Client> {
         let connected = self.database.client().await;
-        connected.map_err(|error| match refused_connection(&error) {
+        connected.map_err(|error| match driver_error(&error) {
             Some(refusal) => self.explain(refusal),
             None => error.into(),
         })
@@ -72,8 +72,7 @@ impl Address {
     /// Like [`Address::connect`], but returns the SQLSTATE of a refusal, if there is one.
     pub(crate) async fn try_connect(&self) -> Result<Client, Option<SqlState>> {
         let connected = self.database.client().await;
-        connected
-            .map_err(|error| refused_connection(&error).and_then(|refusal| refusal.code().cloned()))
+        connected.map_err(|error| driver_error(&error).and_then(|refusal| refusal.code().cloned()))
     }
 
     /// Makes a pool of at most `size` connections. It connects when a connection is first needed.
@@ -149,7 +148,7 @@ impl Address {
 }
 
 /// Returns the driver's error, if that is the cause.
-fn refused_connection(error: &posthaste::Error) -> Option<&tokio_postgres::Error> {
+fn driver_error(error: &posthaste::Error) -> Option<&tokio_postgres::Error> {
     let mut cause: &(dyn std::error::Error + 'static) = error;
     loop {
         cause = cause.source()?;
@@ -160,7 +159,7 @@ fn refused_connection(error: &posthaste::Error) -> Option<&tokio_postgres::Error
 }
 
 fn remedy(error: &tokio_postgres::Error) -> &'static str {
-    match io_kind(error) {
+    match io_error_kind(error) {
         Some(io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound) => {
             "Start it, or unset DATABASE_URL to use a private Postgres."
         }
@@ -178,7 +177,7 @@ fn server_message(error: &tokio_postgres::Error) -> String {
     if let Some(refusal) = error.as_db_error() {
         return refusal.message().to_owned();
     }
-    if io_kind(error) == Some(io::ErrorKind::ConnectionRefused) {
+    if io_error_kind(error) == Some(io::ErrorKind::ConnectionRefused) {
         return "connection refused".to_owned();
     }
     let mut innermost: &(dyn std::error::Error + 'static) = error;
@@ -188,7 +187,7 @@ fn server_message(error: &tokio_postgres::Error) -> String {
     failure::io_error_text(innermost)
 }
 
-fn io_kind(error: &tokio_postgres::Error) -> Option<io::ErrorKind> {
+fn io_error_kind(error: &tokio_postgres::Error) -> Option<io::ErrorKind> {
     let cause = std::error::Error::source(error)?;
     cause.downcast_ref::<io::Error>().map(io::Error::kind)
 }

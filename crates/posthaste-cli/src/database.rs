@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 
 use crate::connect::Address;
-use crate::local_postgres::{FOLDER_NAME, IfAbsent, LocalPostgres, QuickStop};
+use crate::local_postgres::{FOLDER_NAME, IfAbsent, LocalPostgres, QuickStopper};
 
 /// Options for the database of a command.
 #[derive(clap::Args)]
@@ -90,10 +90,10 @@ impl Database {
         }
     }
 
-    pub(crate) fn quick_stop(&self) -> anyhow::Result<Option<QuickStop>> {
+    pub(crate) fn quick_stopper(&self) -> anyhow::Result<Option<QuickStopper>> {
         self.private
             .as_ref()
-            .map(LocalPostgres::quick_stop)
+            .map(LocalPostgres::quick_stopper)
             .transpose()
     }
 

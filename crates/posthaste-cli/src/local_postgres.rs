@@ -71,7 +71,9 @@ impl LocalPostgres {
     async fn open_locked(home: Home, pg_bin: Option<&Path>) -> anyhow::Result<Self> {
         // Taken before the check: from here on no other process is the last user.
         let users = lock_file(&home, "users")?;
-        users.lock_shared().context("cannot lock the users file")?;
+        users
+            .lock_shared()
+            .context("cannot lock the file 'users' of the private Postgres")?;
         home.write(".gitignore", b"*\n")
             .map_err(|error| home.not_writable_error(&error))?;
         if !home.exists() {
@@ -132,8 +134,8 @@ impl LocalPostgres {
     }
 
     /// Returns what a process needs to stop the server without waiting, when it exits at once.
-    pub(crate) fn quick_stop(&self) -> anyhow::Result<QuickStop> {
-        Ok(QuickStop {
+    pub(crate) fn quick_stopper(&self) -> anyhow::Result<QuickStopper> {
+        Ok(QuickStopper {
             pid: self.server.pid,
             users: self.users.try_clone()?,
         })
@@ -193,12 +195,12 @@ impl LocalPostgres {
 }
 
 /// The data for stopping the server without waiting for its end.
-pub(crate) struct QuickStop {
+pub(crate) struct QuickStopper {
     pid: i32,
     users: File,
 }
 
-impl QuickStop {
+impl QuickStopper {
     pub(crate) fn run(&self) {
         if is_last_user(&self.users) {
             postmaster::signal_shutdown(self.pid, true);

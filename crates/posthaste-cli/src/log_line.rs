@@ -2,7 +2,7 @@
 
 use anyhow::bail;
 use jiff::Timestamp;
-use posthaste_observe::format::escape_json;
+use posthaste_observe::format::escape_controls_in_json;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use tracing::Level;
@@ -78,7 +78,7 @@ pub(crate) fn event_line(
         fields,
     };
     // Strings and numbers can always be serialized.
-    escape_json(&serde_json::to_string(&line).unwrap_or_default())
+    escape_controls_in_json(&serde_json::to_string(&line).unwrap_or_default())
 }
 
 #[cfg(test)]

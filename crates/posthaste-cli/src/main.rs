@@ -284,7 +284,7 @@ async fn run(arguments: &Arguments, terminal: &Terminal) -> anyhow::Result<()> {
         _ => IfAbsent::Refuse,
     };
     let database = Database::open(&arguments.database, absent).await?;
-    signals.set_quick_stop(database.quick_stop()?);
+    signals.set_quick_stopper(database.quick_stopper()?);
     let mut outcome = run_command(&arguments.command, &database, terminal, &signals).await;
     if let Err(error) = &outcome
         && failure::lacks_schema(error)

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use crate::local_postgres::QuickStop;
+use crate::local_postgres::QuickStopper;
 use crate::terminal::Terminal;
 
 /// The exit code that a shell reports for a program ended by Ctrl-C.
@@ -21,7 +21,7 @@ const EXIT_CODE_OF_CTRL_C: i32 = 130;
 #[derive(Clone)]
 pub(crate) struct Signals {
     stop: CancellationToken,
-    quick_stop: Arc<Mutex<Option<QuickStop>>>,
+    quick_stopper: Arc<Mutex<Option<QuickStopper>>>,
 }
 
 impl Signals {
@@ -40,7 +40,7 @@ impl Signals {
         };
         let signals = Self {
             stop: CancellationToken::new(),
-            quick_stop: Arc::default(),
+            quick_stopper: Arc::default(),
         };
         let listener = signals.clone();
         std::thread::Builder::new()
@@ -54,8 +54,8 @@ impl Signals {
         terminal.print_remark("stopping gracefully; a second signal stops at once");
         self.stop.cancel();
         streams.next_signal().await;
-        if let Some(quick_stop) = self.quick_stop.lock().as_ref() {
-            quick_stop.run();
+        if let Some(quick_stopper) = self.quick_stopper.lock().as_ref() {
+            quick_stopper.run();
         }
         terminal.flush_at_once();
         std::process::exit(EXIT_CODE_OF_CTRL_C);
@@ -76,8 +76,8 @@ impl Signals {
     }
 
     /// Sets the action that the second signal runs.
-    pub(crate) fn set_quick_stop(&self, quick_stop: Option<QuickStop>) {
-        *self.quick_stop.lock() = quick_stop;
+    pub(crate) fn set_quick_stopper(&self, quick_stopper: Option<QuickStopper>) {
+        *self.quick_stopper.lock() = quick_stopper;
     }
 }
 

@@ -13,7 +13,7 @@ use serde::Serialize;
 use tracing::Level;
 use tracing_subscriber::fmt::MakeWriter;
 
-pub(crate) use posthaste_observe::format::{escape_control, escape_json, escape_name};
+pub(crate) use posthaste_observe::format::{escape_control, escape_controls_in_json, escape_name};
 
 use crate::failure::{CommandExit, USAGE_EXIT_CODE};
 use crate::log_line::{self, Format};
@@ -143,7 +143,7 @@ impl Terminal {
 
     /// Prints a JSON document.
     pub(crate) fn print_json(&self, value: &impl Serialize) -> anyhow::Result<()> {
-        self.print(&escape_json(&serde_json::to_string(value)?))
+        self.print(&escape_controls_in_json(&serde_json::to_string(value)?))
     }
 
     /// Reports an event: `text` on standard error, and for a long-running command with `--json` a
@@ -190,7 +190,7 @@ impl Terminal {
         value: &impl Serialize,
     ) -> anyhow::Result<()> {
         let line = if self.json {
-            escape_json(&serde_json::to_string(value)?)
+            escape_controls_in_json(&serde_json::to_string(value)?)
         } else {
             escape_control(&text.to_string())
         };

@@ -169,14 +169,14 @@ impl WebOptions {
         }
         if has_tls && self.without_tls {
             bail!(
-                "{} and {} exclude each other.",
+                "{} and {} exclude each other: give one of them.",
                 of("tls-cert"),
                 of("without-tls")
             );
         }
-        let has_door = self.token_file.is_some() || has_proxy;
-        let is_settled = has_tls || self.without_tls;
-        let is_safe = self.address().ip().is_loopback() || (has_door && is_settled);
+        let has_authentication = self.token_file.is_some() || has_proxy;
+        let is_tls_decided = has_tls || self.without_tls;
+        let is_safe = self.address().ip().is_loopback() || (has_authentication && is_tls_decided);
         if !is_safe {
             bail!(
                 "{} can be reached from other machines: give {} or {}, and {} with {}, or {} if a \

@@ -198,16 +198,16 @@ function act(key) {
 
 // A key is pressed by mistake more easily than a button.
 function ask(button, box) {
-  const sure = document.getElementById("sure");
+  const dialog = document.getElementById("confirm-dialog");
   const count = selected();
-  sure.querySelector("p").textContent = count
+  dialog.querySelector("p").textContent = count
     ? `Cancel ${count} selected ${count > 1 ? "jobs" : "job"}?` : button.dataset.question;
-  sure.returnValue = "";
-  sure.onclose = () => {
-    if (sure.returnValue === "yes") button.click();
+  dialog.returnValue = "";
+  dialog.onclose = () => {
+    if (dialog.returnValue === "yes") button.click();
     else if (box) { box.checked = false; changed(); }
   };
-  sure.showModal();
+  dialog.showModal();
 }
 
 // Only keys that do something on this page.

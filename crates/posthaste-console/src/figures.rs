@@ -151,18 +151,18 @@ impl Figures {
             let text = format::count(i64::try_from(number).unwrap_or(i64::MAX));
             Cell::new(key.to_owned(), text, class)
         };
-        let kept =
+        let cell =
             |key: &str, number: i64, class| Cell::new(key.to_owned(), format::count(number), class);
         vec![
             of("margin.queues", self.queues.len(), ""),
-            kept("margin.jobs", self.sums.pending(), ""),
-            kept(
+            cell("margin.jobs", self.sums.pending(), ""),
+            cell(
                 "margin.scheduled",
                 later,
                 if later == 0 { "zero" } else { "" },
             ),
-            kept("margin.dead", self.sums.dead, bad(self.sums.dead)),
-            kept("margin.expired", self.sums.expired, bad(self.sums.expired)),
+            cell("margin.dead", self.sums.dead, bad(self.sums.dead)),
+            cell("margin.expired", self.sums.expired, bad(self.sums.expired)),
             of("margin.relays", failing, bad(i64::from(failing > 0))),
             of("margin.holders", self.holders().len(), ""),
             of("margin.workers", self.workers.len(), ""),

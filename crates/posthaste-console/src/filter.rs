@@ -213,12 +213,16 @@ impl Filter {
 
 impl Filter {
     /// Returns SQL conditions that express the filter, for waiting jobs or for given-up ones.
-    pub(crate) fn conditions(&self, is_of_kept: bool) -> String {
+    pub(crate) fn conditions(&self, is_of_given_up: bool) -> String {
         let state = self.state.map(|state| format::state_name(state).to_owned());
         let pattern = self.error_pattern();
         let since = self.since_at().map(|at| at.to_string());
         let until = self.until_at().map(|at| at.to_string());
-        let since_when = if is_of_kept { "died_at" } else { "enqueued_at" };
+        let since_when = if is_of_given_up {
+            "died_at"
+        } else {
+            "enqueued_at"
+        };
         let patterns = self.name_patterns();
         let name = |at: usize, exact| match self.are_prefixes[at] {
             true => ("LIKE", &patterns[at]),

@@ -83,14 +83,17 @@ pub fn router(pool: Pool, settings: Settings) -> Router {
         )
         .route("/workers", get(pages::workers::show))
         .route("/settings", get(pages::settings::show))
-        .route("/bulk", get(pages::bulk::preview).post(pages::bulk::begin))
-        .route("/bulk/{id}", get(pages::bulk_action::show))
-        .route("/bulk/{id}/stop", post(pages::bulk_action::stop))
+        .route(
+            "/bulk",
+            get(pages::bulk_preview::preview).post(pages::bulk_preview::begin),
+        )
+        .route("/bulk/{id}", get(pages::bulk_progress::show))
+        .route("/bulk/{id}/stop", post(pages::bulk_progress::stop))
         .route(
             "/bulk/{id}/continue",
-            post(pages::bulk_action::continue_action),
+            post(pages::bulk_progress::continue_action),
         )
-        .route("/bulk-actions", get(pages::bulk_action::list))
+        .route("/bulk-actions", get(pages::bulk_progress::list))
         .route("/events", get(pages::live::events))
         .route("/login", get(pages::login::show).post(pages::login::log_in))
         .route("/logout", post(pages::login::log_out))

@@ -131,7 +131,7 @@ impl JobSearch<'_> {
         }
         let is_there = |state| self.sums.is_none_or(|sums| sums.in_state(state) > 0);
         match self.filter.state {
-            None if matches!(place, Cursor::Kept(..) | Cursor::Completed(_)) => false,
+            None if matches!(place, Cursor::GivenUp(..) | Cursor::Completed(_)) => false,
             None => WAITING_STATES
                 .into_iter()
                 .any(|state| place.may_hold(state) && is_there(state)),
@@ -200,11 +200,14 @@ impl JobSearch<'_> {
                     store::read_slot(session, *slot, from, *before, self.filter, limit).await?;
                 (jobs, (from.page > 0).then_some(Cursor::Slot(*slot, from)))
             }
-            Cursor::Kept(state, at, id) => {
-                let kept =
+            Cursor::GivenUp(state, at, id) => {
+                let read =
                     store::read_given_up(session, *state, (*at, *id), self.filter, limit).await?;
-                let end = kept.end.filter(|_| kept.is_bounded);
-                (kept.jobs, end.map(|(at, id)| Cursor::Kept(*state, at, id)))
+                let end = read.end.filter(|_| read.is_bounded);
+                (
+                    read.jobs,
+                    end.map(|(at, id)| Cursor::GivenUp(*state, at, id)),
+                )
             }
             Cursor::Completed(below) => {
                 let found = store::read_completed(session, *below, self.filter, limit).await?;

@@ -24,7 +24,7 @@ pub(crate) enum Cursor {
     Slot(i32, Tid),
     /// Jobs that were given up in this state before this time, or at this time with ids below this
     /// one.
-    Kept(State, Timestamp, i64),
+    GivenUp(State, Timestamp, i64),
     /// Completed jobs that are kept, with ids below this one.
     Completed(i64),
     /// Jobs that are due after this time, or at this time with ids above this one, the next first.
@@ -72,7 +72,7 @@ impl Cursor {
     pub(crate) fn is_in_same_table(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Slot(one, _), Self::Slot(other, _)) => one == other,
-            (Self::Kept(one, ..), Self::Kept(other, ..)) => one == other,
+            (Self::GivenUp(one, ..), Self::GivenUp(other, ..)) => one == other,
             _ => std::mem::discriminant(self) == std::mem::discriminant(other),
         }
     }
@@ -89,7 +89,7 @@ impl Cursor {
                 State::Scheduled | State::Retrying | State::Blocked | State::Expired
             ),
             Self::Slot(..) => matches!(state, State::Available | State::Blocked | State::Expired),
-            Self::Kept(kept, ..) => state == *kept,
+            Self::GivenUp(given_up, ..) => state == *given_up,
             Self::Completed(_) => state == State::Completed,
             Self::Due(..) => matches!(state, State::Scheduled | State::Retrying),
         }
@@ -112,7 +112,7 @@ impl std::fmt::Display for Cursor {
             Self::InFlight(id) => write!(f, "flight-{id}"),
             Self::Completed(id) => write!(f, "completed-{id}"),
             Self::Slot(slot, at) => write!(f, "slot{slot}-{}.{}", at.page, at.line),
-            Self::Kept(state, at, id) => write!(f, "{state}-{}.{id}", at.as_microsecond()),
+            Self::GivenUp(state, at, id) => write!(f, "{state}-{}.{id}", at.as_microsecond()),
             Self::Due(at, id) => write!(f, "due-{}.{id}", at.as_microsecond()),
         }
     }
@@ -135,15 +135,15 @@ impl FromStr for Cursor {
                 let (first, second) = at.split_once('.').ok_or(NotACursor)?;
                 match (kind, kind.strip_prefix("slot")) {
                     ("due", _) => Ok(Self::Due(parse_timestamp(first)?, parse_number(second)?)),
-                    (_, Some(slot)) => slot_place(slot, first, second),
-                    (_, None) => kept_place(kind, first, second),
+                    (_, Some(slot)) => parse_slot_cursor(slot, first, second),
+                    (_, None) => parse_given_up_cursor(kind, first, second),
                 }
             }
         }
     }
 }
 
-fn slot_place(slot: &str, page: &str, line: &str) -> Result<Cursor, NotACursor> {
+fn parse_slot_cursor(slot: &str, page: &str, line: &str) -> Result<Cursor, NotACursor> {
     let (slot, page, line) = (
         parse_number::<i32>(slot)?,
         parse_number(page)?,
@@ -158,11 +158,11 @@ fn slot_place(slot: &str, page: &str, line: &str) -> Result<Cursor, NotACursor> 
     }
 }
 
-fn kept_place(state: &str, at: &str, id: &str) -> Result<Cursor, NotACursor> {
+fn parse_given_up_cursor(state: &str, at: &str, id: &str) -> Result<Cursor, NotACursor> {
     let state = GIVEN_UP_STATES
         .into_iter()
-        .find(|kept| format::state_name(*kept) == state);
-    Ok(Cursor::Kept(
+        .find(|one| format::state_name(*one) == state);
+    Ok(Cursor::GivenUp(
         state.ok_or(NotACursor)?,
         parse_timestamp(at)?,
         parse_number(id)?,
@@ -189,7 +189,7 @@ mod tests {
             Cursor::InFlight(i64::MAX),
             Cursor::Completed(8),
             Cursor::Slot(6, Tid { page: 3, line: 12 }),
-            Cursor::Kept(State::Dead, at, 4),
+            Cursor::GivenUp(State::Dead, at, 4),
             Cursor::Due(at, 9),
         ] {
             assert_eq!(place.to_string().parse(), Ok(place));

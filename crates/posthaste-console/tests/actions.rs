@@ -247,7 +247,7 @@ async fn matching_jobs_are_cancelled_in_every_state_and_others_stay() {
 }
 
 #[tokio::test]
-async fn deleting_kept_jobs_asks_for_confirmation() {
+async fn deleting_given_up_jobs_asks_for_confirmation() {
     let database = database().await;
     let client = database.client().await.unwrap();
     let waits = enqueue(&client, "waits", "mail", "{}").await.to_string();
@@ -268,9 +268,12 @@ async fn deleting_kept_jobs_asks_for_confirmation() {
         "{page}"
     );
     assert_eq!(state(&client, dead).await, "dead");
-    let mut sure = fields.to_vec();
-    sure.push(("sure", "yes"));
-    assert_eq!(console.act("/jobs/delete", &sure).await, "/dead#delete.1");
+    let mut confirmed = fields.to_vec();
+    confirmed.push(("confirmed", "yes"));
+    assert_eq!(
+        console.act("/jobs/delete", &confirmed).await,
+        "/dead#delete.1"
+    );
     let left = "SELECT count(*) FROM posthaste.dead";
     assert_eq!(
         client.query_one(left, &[]).await.unwrap().get::<_, i64>(0),
@@ -280,7 +283,7 @@ async fn deleting_kept_jobs_asks_for_confirmation() {
 }
 
 #[tokio::test]
-async fn matching_kept_jobs_are_deleted_if_a_state_is_named() {
+async fn matching_given_up_jobs_are_deleted_if_a_state_is_named() {
     let database = database().await;
     let client = database.client().await.unwrap();
     for n in 0..5 {

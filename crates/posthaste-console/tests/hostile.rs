@@ -29,7 +29,7 @@ pub async fn seed(client: &Client) -> (i64, i64) {
     let kwargs = kwargs.to_string();
     let queue = QUEUE;
     let id = enqueue(client, name, queue, &kwargs).await;
-    let kept = given_up(client, "dead", name, name).await;
+    let given_up_job = given_up(client, "dead", name, name).await;
     client
         .execute("SELECT posthaste.pause($1)", &[&queue])
         .await
@@ -64,18 +64,18 @@ pub async fn seed(client: &Client) -> (i64, i64) {
         .execute(later, &[&name, &queue, &kwargs])
         .await
         .unwrap();
-    (id, kept)
+    (id, given_up_job)
 }
 
 #[tokio::test]
 async fn hostile_names_and_arguments_are_text_on_every_page() {
     let database = database().await;
     let client = database.client().await.unwrap();
-    let (id, kept) = seed(&client).await;
+    let (id, given_up_job) = seed(&client).await;
     let console = console(&database).await;
     let filter = "/jobs?filter=%3Cscript%3Ealert(1)%22%20onload%3D";
     let job = format!("/jobs/{id}");
-    let dead = format!("/jobs/{kept}");
+    let dead = format!("/jobs/{given_up_job}");
     let encoded: String = url::form_urlencoded::byte_serialize(QUEUE.as_bytes()).collect();
     let past = format!("/queue?queue={encoded}&over=week");
     let sample = "SELECT posthaste.take_sample(clock_timestamp() - n * interval '1 min')

@@ -235,7 +235,7 @@ async fn since_filters_exclude_jobs_enqueued_or_ended_earlier() -> TestResult {
     let old = enqueue(&client, "old", "mail", "{}").await;
     let later = "SELECT posthaste.enqueue('later', scheduled_at => now() + interval '1 day')";
     let later: i64 = client.one(later).await?;
-    let kept = given_up(&client, "dead", "old", "").await;
+    let given_up_job = given_up(&client, "dead", "old", "").await;
     client
         .run("UPDATE posthaste.dead SET died_at = now() - interval '2 hours'")
         .await?;
@@ -250,8 +250,8 @@ async fn since_filters_exclude_jobs_enqueued_or_ended_earlier() -> TestResult {
     );
     assert_eq!(all(&console, "/scheduled?filter=since:0s").await.len(), 0);
     assert_eq!(all(&console, "/dead?filter=since:1h").await, [fresh].into());
-    let all_kept: BTreeSet<i64> = [kept, fresh].into();
-    assert_eq!(all(&console, "/dead?filter=since:3h").await, all_kept);
+    let all_given_up: BTreeSet<i64> = [given_up_job, fresh].into();
+    assert_eq!(all(&console, "/dead?filter=since:3h").await, all_given_up);
     Ok(())
 }
 

@@ -11,13 +11,13 @@
 )]
 
 mod actions;
+mod authentication;
 mod browser;
 mod bulk;
 mod captures;
 mod causes;
 mod charts;
 mod destinations;
-mod door;
 mod filters;
 mod hostile;
 mod lists;

@@ -93,8 +93,8 @@ async fn sessions_of_a_prefixed_console_belong_to_the_prefix() {
     let console = console_with(&database, settings).await;
     let asked = console.http.get(format!("{}{PREFIX}/queues", console.base));
     let asked = asked.header("accept", "text/html").send().await.unwrap();
-    let door = format!("{PREFIX}/login?back=%2Fqueues");
-    assert_eq!(asked.headers()["location"], door.as_str());
+    let login = format!("{PREFIX}/login?back=%2Fqueues");
+    assert_eq!(asked.headers()["location"], login.as_str());
     let fields = [("token", "a long secret"), ("back", "/queues")];
     let sent = console.post(&format!("{PREFIX}/login"), &fields).await;
     assert_eq!(

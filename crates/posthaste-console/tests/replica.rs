@@ -64,7 +64,7 @@ async fn replicas_are_readable_and_refuse_every_action() {
         ("queue", "mail"),
         ("name", "nightly"),
         ("capture", "orders"),
-        ("sure", "yes"),
+        ("confirmed", "yes"),
         ("do", "redrive"),
         ("filter", ""),
     ];

@@ -195,7 +195,7 @@ pub async fn given_up(client: &Client, state: &str, name: &str, error: &str) -> 
     client
         .one_with(sql, &[&state, &name, &error])
         .await
-        .expect("a kept job")
+        .expect("a given-up job")
 }
 
 /// Returns the state of a job.

@@ -69,7 +69,7 @@ async fn late_faults_fail_the_call_and_apply_the_write_later() {
 }
 
 #[tokio::test]
-async fn waiting_ends_at_the_time_limit() {
+async fn unanswered_requests_time_out() {
     let (fake, _) = fake(3).await;
     let client = client(&fake.url()).time_limit(Duration::from_millis(50));
     fake.keeps_silent(true);

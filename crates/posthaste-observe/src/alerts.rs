@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::finding::{Finding, Kind, Level};
 
 /// Age at which most findings become alerts, unless the hold time is shorter.
-const BEGIN_AFTER: Duration = Duration::from_secs(120);
+const DEFAULT_ALERT_AGE: Duration = Duration::from_secs(120);
 
 /// Returns whether a finding of this kind raises an alert. Pauses are intended and hints can wait,
 /// so neither does.
@@ -92,7 +92,7 @@ impl Alerts {
             // Its rate is measured over the whole period, so the alert begins at once.
             Kind::QueueSlow => Duration::ZERO,
             Kind::QueueLong => self.lasting,
-            _ => self.lasting.min(BEGIN_AFTER),
+            _ => self.lasting.min(DEFAULT_ALERT_AGE),
         };
         after.as_secs_f64()
     }

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use posthaste::State;
-use posthaste_sync::{Behind, Problem};
+use posthaste_sync::{Problem, SyncLag};
 
 use crate::thresholds::Thresholds;
 
@@ -144,7 +144,7 @@ pub struct SyncedTable {
     /// Pending jobs of re-indexes.
     pub reindex: i64,
     /// The lag of its index and its problems; `None` if they were not read.
-    pub behind: Option<Behind>,
+    pub behind: Option<SyncLag>,
 }
 
 impl SyncedTable {

@@ -210,7 +210,7 @@ pub fn escape_name(name: &str) -> String {
 }
 
 /// Escapes control and direction characters that a JSON encoder leaves as they are.
-pub fn escape_json(line: &str) -> String {
+pub fn escape_controls_in_json(line: &str) -> String {
     let mut shown = String::with_capacity(line.len());
     for letter in line.chars() {
         match is_terminal_control(letter) {
@@ -278,7 +278,7 @@ mod tests {
         let name = "a\u{1b}[2J\nb\u{9b}c\u{202e}d";
         assert_eq!(escape_name(name), r"a\u{1b}[2J\nb\u{9b}c\u{202e}d");
         assert_eq!(escape_control("one\ntwo\r"), "one\ntwo\\r");
-        let json = escape_json(&serde_json::to_string(name).unwrap());
+        let json = escape_controls_in_json(&serde_json::to_string(name).unwrap());
         assert!(!json.chars().any(is_terminal_control), "{json}");
         assert_eq!(serde_json::from_str::<String>(&json).unwrap(), name);
     }

@@ -58,5 +58,5 @@ pub use message::template::Template;
 pub use message::{Arguments, Message};
 pub use route::Route;
 pub use route::preview::preview;
-pub use store::relays;
+pub use store::list_relays;
 pub use store::status::{RelayReport, RelayState, RelayStatus};

@@ -107,12 +107,12 @@ fn storable_error(error: &str) -> String {
 ///
 /// ```no_run
 /// # async fn example(client: &tokio_postgres::Client) -> Result<(), posthaste::Error> {
-/// for relay in posthaste_relay::relays(client).await? {
+/// for relay in posthaste_relay::list_relays(client).await? {
 ///     println!("{} to {}: {}", relay.queue, relay.destination, relay.state);
 /// }
 /// # Ok(()) }
 /// ```
-pub async fn relays(client: &Client) -> Result<Vec<RelayReport>, Error> {
+pub async fn list_relays(client: &Client) -> Result<Vec<RelayReport>, Error> {
     let rows = client
         .query_typed(include_str!("store/relays.sql"), &[])
         .await;

@@ -317,7 +317,7 @@ async fn leases_are_renewed_while_the_mail_server_is_slow() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn mails_without_a_row_are_sent_from_the_queue() {
+async fn mails_without_a_recorded_result_take_it_from_the_queue() {
     let Some(setup) = Setup::new("a_mail_whose_row_could_not_be_written").await else {
         return;
     };

@@ -6,7 +6,7 @@ mod judge;
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-use super::audited::{Audited, Difference, MAX_NAMED_DIFFERENCES};
+use super::audit_report::{AuditReport, Difference, MAX_NAMED_DIFFERENCES};
 use super::bisect::{PartialRead, bisect_read};
 use super::compare::{MAKE_BATCH, SyncRequest};
 use super::decide::{IndexedVersion, RowState, SyncStep, decide};
@@ -53,12 +53,16 @@ impl Default for Audit {
 
 impl Audit {
     /// Compares both sides, and returns the differences.
-    pub async fn run(self, source: &dyn Source, index: &dyn Index) -> Result<Audited, IndexError> {
+    pub async fn run(
+        self,
+        source: &dyn Source,
+        index: &dyn Index,
+    ) -> Result<AuditReport, IndexError> {
         let mut walk = AuditRun {
             audit: self,
             source,
             index,
-            found: Audited::default(),
+            found: AuditReport::default(),
             started: Instant::now(),
             looked_at: 0,
             waited: Duration::ZERO,
@@ -94,7 +98,7 @@ struct AuditRun<'a> {
     audit: Audit,
     source: &'a dyn Source,
     index: &'a dyn Index,
-    found: Audited,
+    found: AuditReport,
     started: Instant,
     looked_at: u64,
     /// The time spent waiting for documents that the index refuses temporarily.

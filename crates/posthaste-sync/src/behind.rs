@@ -4,7 +4,7 @@ use serde::Serialize;
 
 /// How far one index lags.
 #[derive(Clone, Debug, Default)]
-pub struct Behind {
+pub struct SyncLag {
     /// Changes that are due and not verified in the index.
     pub due: i64,
     /// The age of the oldest of them, in seconds.
@@ -26,7 +26,7 @@ pub struct Problem {
     pub given_up: bool,
 }
 
-impl Behind {
+impl SyncLag {
     /// Returns for how many seconds the oldest job that is still retried has failed; `None` if none
     /// fails.
     pub fn fails_for(&self) -> Option<f64> {

@@ -26,7 +26,7 @@
 #![forbid(unsafe_code)]
 
 // A module imports only from the groups above its own.
-mod audited;
+mod audit_report;
 mod behind;
 mod decide;
 mod source;
@@ -64,8 +64,8 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 pub use audit::Audit;
-pub use audited::{Audited, Difference};
-pub use behind::{Behind, Problem};
+pub use audit_report::{AuditReport, Difference};
+pub use behind::{Problem, SyncLag};
 pub use bisect::rows_of;
 pub use compare::{Pass, SyncOutcome, SyncRequest};
 pub use decide::{IndexedVersion, Mark, Reason};

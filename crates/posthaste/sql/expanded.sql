@@ -874,8 +874,8 @@ CREATE TABLE posthaste.store_identity (
   since    timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
--- The site that works the store, and what identified its server last (functions/site.sql). No row:
--- no worker has registered yet. Refused sites are noted.
+-- The site that works the store, and what identified its server last
+-- (functions/copied_database.sql). No row: no worker has registered yet. Refused sites are noted.
 CREATE TABLE posthaste.site (
   only_row  boolean     PRIMARY KEY DEFAULT true CHECK (only_row),
   name      text,                    -- as configured; NULL: known by its addresses only

@@ -9,13 +9,13 @@ pub use crate::json_text::JsonText;
 pub use crate::log_limit::{FEW, LogLimit};
 pub use crate::maintenance::duties::{DUTIES, Duty};
 pub use crate::settings::lacks_feature;
+pub use crate::store::copied_database::{SiteRefusal, site_refusal};
 pub use crate::store::direct_connection::is_direct;
 pub use crate::store::holders::{holders, transactions};
 pub use crate::store::migrate::migrations_sql_with_mutations;
 pub use crate::store::milliseconds;
 pub use crate::store::parameter::{Kind, Parameter, typed};
 pub use crate::store::prose::Prose;
-pub use crate::store::site::{SiteRefusal, site_refusal};
 
 /// HTTP requests, as handlers and relays make them.
 #[cfg(feature = "http")]

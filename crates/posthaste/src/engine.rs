@@ -40,9 +40,9 @@ use crate::parts::queue::{QueueState, Queues};
 use crate::parts::watched::TaskSupervisor;
 use crate::periodic::Periodic;
 use crate::stats::{self, Stats};
+use crate::store::copied_database::Site;
 use crate::store::reconnecting::{self, ReconnectingClient};
 use crate::store::session::Listen;
-use crate::store::site::Site;
 
 /// The parts and settings with which a process starts.
 pub(crate) struct Start {

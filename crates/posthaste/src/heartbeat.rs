@@ -18,8 +18,8 @@ use crate::parts::oldest_unanswered::OldestUnanswered;
 use crate::parts::pulse::Pulse;
 use crate::parts::watched::TaskSupervisor;
 use crate::store;
+use crate::store::copied_database::Site;
 use crate::store::reconnecting::ReconnectingClient;
-use crate::store::site::Site;
 
 /// The parts of the heartbeat.
 pub(crate) struct HeartbeatParts {
@@ -108,10 +108,10 @@ async fn run_beats(heartbeat: HeartbeatParts, link: ReconnectingClient) {
             let id = one.worker.upgrade().map(|worker| worker.id);
             let beaten = match id {
                 Some(id) => beat_once(&heartbeat, &link, id, one, &mut failures).await,
-                None => Some(false),
+                None => BeatResult::Gone,
             };
-            all_answered &= beaten.is_some();
-            lives.push(beaten.unwrap_or(true));
+            all_answered &= beaten != BeatResult::Failed;
+            lives.push(beaten != BeatResult::Gone);
         }
         if all_answered && !lives.is_empty() {
             heartbeat.owed.record_answer();
@@ -158,15 +158,22 @@ impl RegisteredWorker {
     }
 }
 
-/// Sends one beat; `false` if the database no longer counts this worker as living, `None` if that
-/// is unknown.
+#[derive(PartialEq)]
+enum BeatResult {
+    Living,
+    /// The database no longer counts the worker as living.
+    Gone,
+    /// Whether the worker counts as living is unknown.
+    Failed,
+}
+
 async fn beat_once(
     heartbeat: &HeartbeatParts,
     link: &ReconnectingClient,
     worker: i64,
     known: &mut RegisteredWorker,
     failures: &mut u32,
-) -> Option<bool> {
+) -> BeatResult {
     let sent = ClockPair::now();
     let beaten =
         store::record_heartbeat(link, worker, heartbeat.failing.summary().as_deref()).await;
@@ -182,16 +189,16 @@ async fn beat_once(
             if known.may_have_changed(here) {
                 heartbeat.doubted.add(worker);
             }
-            Some(true)
+            BeatResult::Living
         }
         // It has deregistered since.
-        Ok(None) if heartbeat.stopped.is_cancelled() => Some(false),
+        Ok(None) if heartbeat.stopped.is_cancelled() => BeatResult::Gone,
         Ok(None) => {
             if let Some(worker) = known.worker.upgrade() {
                 worker.tenure.end();
             }
             heartbeat.registration.remove_dead(worker);
-            Some(false)
+            BeatResult::Gone
         }
         Err(error) => {
             known.has_failed = true;
@@ -199,7 +206,7 @@ async fn beat_once(
             if failures.is_power_of_two() {
                 tracing::warn!(worker, failures, %error, "a heartbeat failed");
             }
-            None
+            BeatResult::Failed
         }
     }
 }

@@ -132,7 +132,10 @@ impl Registration {
         if let Some(worker) = worker
             && let Err(error) = store::stop(&self.link, worker, is_sure).await
         {
-            tracing::warn!(%error, "the worker could not deregister");
+            tracing::warn!(
+                %error,
+                "the worker could not deregister; its jobs, if any, will be rescued"
+            );
         }
     }
 

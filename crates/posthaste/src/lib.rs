@@ -110,13 +110,13 @@ pub use retry::Backoff;
 pub use shutdown::signal;
 pub use store::Fence;
 pub use store::client::{Filter, Rate};
+pub use store::copied_database::{Adoption, adopt};
 pub use store::holders::{Holder, HolderKind};
 pub use store::migrate::{
     MigrationReport, check_schema, migrate, migrations_sql, migrations_sql_after,
 };
-pub use store::restore::rebase;
+pub use store::rebase::rebase;
 pub use store::roles::{grant_roles, roles_sql};
-pub use store::site::{Adoption, adopt};
 pub use work::claims::{Claim, ClaimedJob, Claims};
 pub use work::context::Context;
 #[cfg(feature = "exec")]

@@ -119,12 +119,12 @@ pub(crate) fn due_ticks(
         return (Vec::new(), next);
     };
     if missed == Missed::All {
-        return (schedule.newest(at, now, MAX_MISSED_TICKS), next);
+        return (schedule.newest_ticks(at, now, MAX_MISSED_TICKS), next);
     }
     // Ticks less than a minute late are on time: schedules have no seconds.
     let wanted =
         |tick: &Timestamp| missed == Missed::Last || now.duration_since(*tick).as_secs() < 60;
-    let last = schedule.newest(at, now, 1).into_iter().filter(wanted);
+    let last = schedule.newest_ticks(at, now, 1).into_iter().filter(wanted);
     (last.collect(), next)
 }
 

@@ -96,7 +96,7 @@ async fn run(path: &str, target: &str, database: Database) -> Result<()> {
         "jobs" => (Some(capture("outbox")?), Some(QUEUE)),
         "rows" => {
             let capture = capture("rows")?;
-            capture.copy_all(&database).await?;
+            capture.request_copies(&database).await?;
             (Some(capture), None)
         }
         "outbox" => (None, Some(WRITERS)),

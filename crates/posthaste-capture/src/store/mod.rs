@@ -141,6 +141,15 @@ impl Store {
         rows.first().map(read).transpose().map_err(read_error)
     }
 
+    pub(crate) async fn require_installed(&self) -> Result<InstalledCapture, Error> {
+        let name = &self.name;
+        self.find_installed().await?.ok_or_else(|| {
+            Error::stopped(format!(
+                "it is not installed. Run 'posthaste capture install {name}'."
+            ))
+        })
+    }
+
     pub(crate) async fn find_slot(&self, slot: &str) -> Result<Option<Slot>, Error> {
         let rows = self
             .query("cannot read the slot", include_str!("slot.sql"), &[&slot])

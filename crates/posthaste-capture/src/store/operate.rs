@@ -8,7 +8,7 @@ use super::Store;
 use crate::error::Error;
 use crate::lsn::Lsn;
 use crate::mark::Mark;
-use crate::overview::{Gap, Overview};
+use crate::overview::{Gap, Overview, PauseOutcome};
 use crate::position::Position;
 
 const DELETE_CAPTURE: &str = "WITH copies AS (\
@@ -78,7 +78,9 @@ impl Store {
             self.query(what, super::LOCK_CAPTURE, &[&self.name]).await?;
             let mark = self.lock_and_read_mark(epoch).await?.unwrap_or_default();
             if position <= mark.position {
-                return Err(Error::stopped(format!("{position} was already skipped")));
+                return Err(Error::stopped(format!(
+                    "{position} was already captured or skipped"
+                )));
             }
             let reason = format!("the change at {position} was skipped");
             let at = position.commit;
@@ -182,12 +184,12 @@ pub(crate) async fn accept_gap(client: &Client, id: i64) -> Result<bool, posthas
     Ok(!rows.is_empty())
 }
 
-/// Pauses or resumes a capture. Returns whether that changed it; `None` if there is none.
+/// Pauses or resumes a capture.
 pub(crate) async fn set_paused(
     client: &Client,
     name: &str,
     is_paused: bool,
-) -> Result<Option<bool>, posthaste::Error> {
+) -> Result<PauseOutcome, posthaste::Error> {
     let values: [&dyn Parameter; 2] = [&name, &is_paused];
     let what = "cannot pause or resume the capture";
     let rows = client
@@ -195,7 +197,11 @@ pub(crate) async fn set_paused(
         .await;
     let rows = rows.map_err(posthaste::Error::postgres(what))?;
     let changed = rows.first().map(|row| row.try_get(0)).transpose();
-    changed.map_err(posthaste::Error::postgres(what))
+    Ok(match changed.map_err(posthaste::Error::postgres(what))? {
+        Some(true) => PauseOutcome::Changed,
+        Some(false) => PauseOutcome::Unchanged,
+        None => PauseOutcome::NoCapture,
+    })
 }
 
 async fn query_all<T>(

@@ -80,7 +80,7 @@ async fn misplaced_slots_are_gaps_until_the_capture_begins_again() {
 }
 
 #[tokio::test]
-async fn invalidated_slots_are_gaps() {
+async fn invalidated_slots_stop_the_capture_until_it_begins_again() {
     let settings = [("max_slot_wal_keep_size", "1MB")];
     for version in PgVersion::tried() {
         let world = World::new(version, &settings).await;

@@ -30,7 +30,7 @@ impl World {
 
     async fn copy(&self, capture: &Capture, name: &str, filter: Option<&str>) {
         let table = TableName::read(name).unwrap();
-        let begun = capture.copy(&self.database(), &table, filter).await;
+        let begun = capture.request_copy(&self.database(), &table, filter).await;
         assert!(begun.unwrap(), "one goes on already");
     }
 
@@ -323,7 +323,9 @@ async fn copies_without_a_captured_table_a_key_or_a_valid_filter_are_refused() {
         ("public.item", Some("v >"), "syntax"),
     ] {
         let table = TableName::read(name).unwrap();
-        let refused = capture.copy(&world.database(), &table, filter).await;
+        let refused = capture
+            .request_copy(&world.database(), &table, filter)
+            .await;
         let error = refused.unwrap_err().to_string();
         assert!(error.contains(said), "{name}: {error}");
     }
@@ -352,7 +354,7 @@ async fn failed_copies_show_their_error_and_cancelled_ones_end() {
     world.until_captured(1).await;
     drop(running);
     let table = TableName::read("public.item").unwrap();
-    let begun = capture.copy(&world.database(), &table, None).await;
+    let begun = capture.request_copy(&world.database(), &table, None).await;
     assert!(!begun.unwrap(), "one is there");
     assert!(cancel_copy(&world.client, "all", &table).await.unwrap());
     assert!(!cancel_copy(&world.client, "all", &table).await.unwrap());

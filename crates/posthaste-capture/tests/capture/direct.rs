@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use posthaste::WorkerHandle;
-use posthaste_capture::{Capture, Direct, Running, State, Until, list_captures, pause, resume};
+use posthaste_capture::{
+    Capture, Direct, PauseOutcome, Running, State, Until, list_captures, pause, resume,
+};
 use posthaste_relay::Route;
 use posthaste_testkit::receivers::Redis;
 use posthaste_testkit::{PgVersion, eventually};
@@ -301,14 +303,20 @@ async fn paused_captures_mark_sent_events_and_send_nothing() {
     until(&running, State::Direct).await;
     sent.insert("a", 10).await;
     sent.until_arrived(10).await;
-    assert_eq!(pause(&sent.world.client, "all").await.unwrap(), Some(true));
+    assert_eq!(
+        pause(&sent.world.client, "all").await.unwrap(),
+        PauseOutcome::Changed
+    );
     until(&running, State::Paused).await;
     assert_eq!(sent.events().await, 10);
     sent.insert("b", 10).await;
     let once = sent.world.catch_up(&sent.capture).await.unwrap_err();
     assert!(once.is_paused(), "{once}");
     assert_eq!(sent.arrived().len(), 10);
-    assert_eq!(resume(&sent.world.client, "all").await.unwrap(), Some(true));
+    assert_eq!(
+        resume(&sent.world.client, "all").await.unwrap(),
+        PauseOutcome::Changed
+    );
     sent.require_all().await;
     assert_eq!(sent.arrived().len(), 20, "nothing comes again");
 }

@@ -149,7 +149,10 @@ async fn captured_outbox_rows_are_deleted_and_others_stay() {
         );
         // A copy delivers the previously existing row.
         let table = TableName::read("public.outbox").unwrap();
-        capture.copy(&world.database(), &table, None).await.unwrap();
+        capture
+            .request_copy(&world.database(), &table, None)
+            .await
+            .unwrap();
         world.catch_up(&capture).await.unwrap();
         assert_eq!(
             (world.jobs().await.len(), left(&world.client).await),

@@ -1,6 +1,6 @@
 //! Captures that an operator paused, and the reported lag.
 
-use posthaste_capture::{State, list_captures, pause, resume};
+use posthaste_capture::{PauseOutcome, State, list_captures, pause, resume};
 use posthaste_testkit::{PgVersion, eventually};
 
 use super::world::{OUTBOX, SOON, World, outbox};
@@ -17,8 +17,14 @@ async fn paused_captures_capture_nothing_until_they_are_resumed() {
             .sql("INSERT INTO outbox (payload) VALUES ('one')")
             .await;
         world.until_captured(1).await;
-        assert_eq!(pause(&world.client, "all").await.unwrap(), Some(true));
-        assert_eq!(pause(&world.client, "all").await.unwrap(), Some(false));
+        assert_eq!(
+            pause(&world.client, "all").await.unwrap(),
+            PauseOutcome::Changed
+        );
+        assert_eq!(
+            pause(&world.client, "all").await.unwrap(),
+            PauseOutcome::Unchanged
+        );
         let is_paused = async || Ok(running.status().state == State::Paused);
         eventually(SOON, "it is paused", is_paused).await.unwrap();
         world
@@ -29,10 +35,16 @@ async fn paused_captures_capture_nothing_until_they_are_resumed() {
         assert_eq!(world.bodies().await, ["one"]);
         let seen = list_captures(&world.client).await.unwrap().remove(0);
         assert_eq!((seen.state(), seen.is_active), ("paused", false));
-        assert_eq!(resume(&world.client, "all").await.unwrap(), Some(true));
+        assert_eq!(
+            resume(&world.client, "all").await.unwrap(),
+            PauseOutcome::Changed
+        );
         world.until_captured(2).await;
         assert_eq!(world.bodies().await, ["one", "two"]);
-        assert_eq!(resume(&world.client, "none").await.unwrap(), None);
+        assert_eq!(
+            resume(&world.client, "none").await.unwrap(),
+            PauseOutcome::NoCapture
+        );
     }
 }
 

@@ -93,7 +93,7 @@ async fn items(sent: &Sent) -> Capture {
 
 async fn copy(world: &World, capture: &Capture) {
     let table = TableName::read("public.item").unwrap();
-    let begun = capture.copy(&world.database(), &table, None).await;
+    let begun = capture.request_copy(&world.database(), &table, None).await;
     assert!(begun.unwrap(), "one goes on already");
 }
 

@@ -212,7 +212,7 @@ impl AlertWatch<'_> {
         let open = notified::read_firing(client, notify).await;
         let mut open = open.context("earlier alert notifications could not be read")?;
         let scope = &self.arguments.scope;
-        open.retain(|(kind, subject)| scope.judges(*kind, subject, &self.thresholds));
+        open.retain(|(kind, subject)| scope.can_judge_end(*kind, subject, &self.thresholds));
         self.alerts.resume(open);
         let at = self.begun.elapsed().as_secs_f64();
         self.pending.resume(self.alerts.update(at, Vec::new()));

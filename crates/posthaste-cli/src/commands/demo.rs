@@ -94,7 +94,7 @@ impl Arguments {
     }
 
     /// Adds the queue of the files and its handler.
-    fn with_files(&self, settings: Settings, pool: &Pool) -> Settings {
+    fn add_file_queue(&self, settings: Settings, pool: &Pool) -> Settings {
         let pool = pool.clone();
         let concurrency = usize::from(self.concurrency);
         settings
@@ -134,7 +134,7 @@ async fn join(
     pool: &Pool,
 ) -> anyhow::Result<()> {
     let settings = Settings::new(arguments.system.patience());
-    let settings = arguments.with_files(settings, pool);
+    let settings = arguments.add_file_queue(settings, pool);
     let worker = worker::start(database.address(), settings).await?;
     let queues = worker.queues_text().unwrap_or_default();
     let text = format!("working on {queues}; Ctrl-C stops");
@@ -150,7 +150,7 @@ async fn run_demo(
     pool: &Pool,
 ) -> anyhow::Result<()> {
     let settings = arguments.system.prepare(database, terminal).await?;
-    let settings = arguments.with_files(settings, pool);
+    let settings = arguments.add_file_queue(settings, pool);
     let client = database.address().connect().await?;
     let mut worker = worker::start(database.address(), settings).await?;
     let outcome = tokio::select! {
@@ -301,7 +301,7 @@ async fn wait_for_digests(
         }
         if all_committed.load(Ordering::Relaxed) && moved.elapsed() > STALL_TIMEOUT {
             progress.show_message("waiting for the jobs of a worker that was killed");
-            if run.open_jobs(client).await? == 0 {
+            if run.count_unfinished_jobs(client).await? == 0 {
                 // The last job may have ended between the two queries.
                 let figures = run.figures(client).await?;
                 return Ok(figures);

@@ -91,7 +91,7 @@ struct JobSelection {
 impl JobSelection {
     /// Fails if no job is selected: a forgotten argument must not change all jobs.
     fn check(&self) -> anyhow::Result<()> {
-        if self.all || !self.ids.is_empty() || !self.which.is_any() {
+        if self.all || !self.ids.is_empty() || !self.which.has_no_condition() {
             return Ok(());
         }
         let line = "give job IDs, or select jobs with --queue, --name, --tag, --state or --error, \
@@ -137,7 +137,7 @@ struct JobSelector {
 
 impl JobSelector {
     /// Whether no condition is given.
-    fn is_any(&self) -> bool {
+    fn has_no_condition(&self) -> bool {
         let texts = [&self.queue, &self.name, &self.tag, &self.error];
         texts.iter().all(|text| text.is_none()) && self.state.is_none()
     }

@@ -34,11 +34,11 @@ impl Binaries {
     /// An existing data directory needs the major version `made_by`.
     pub(crate) fn find(asked: Option<&Path>, made_by: Option<u32>) -> anyhow::Result<Self> {
         if let Some(directory) = asked {
-            return Self::in_requested_directory(directory, made_by);
+            return Self::find_in_requested_directory(directory, made_by);
         }
         let found: Vec<Self> = candidate_directories()
             .into_iter()
-            .filter_map(|directory| Self::in_directory(&directory).ok())
+            .filter_map(|directory| Self::find_in_directory(&directory).ok())
             .collect();
         let suits = |binaries: &&Self| match made_by {
             Some(major) => binaries.major == major,
@@ -64,9 +64,9 @@ impl Binaries {
         }
     }
 
-    fn in_requested_directory(directory: &Path, made_by: Option<u32>) -> anyhow::Result<Self> {
+    fn find_in_requested_directory(directory: &Path, made_by: Option<u32>) -> anyhow::Result<Self> {
         let shown = directory.display();
-        let binaries = Self::in_directory(directory).map_err(|error| {
+        let binaries = Self::find_in_directory(directory).map_err(|error| {
             anyhow!(
                 "--pg-bin {shown} contains no Postgres: {error}. Set it to the bin directory of a \
                  Postgres."
@@ -86,7 +86,7 @@ impl Binaries {
         }
     }
 
-    fn in_directory(directory: &Path) -> anyhow::Result<Self> {
+    fn find_in_directory(directory: &Path) -> anyhow::Result<Self> {
         let directory = std::path::absolute(directory)?;
         let whole = ["postgres", "initdb"]
             .iter()

@@ -211,7 +211,10 @@ fn can_access(folder: &Path, user: ServerUser) -> anyhow::Result<bool> {
     match status {
         Ok(status) => Ok(status.success()),
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(false),
-        Err(error) => Err(error).context("cannot check access as the unprivileged user"),
+        Err(error) => Err(error).with_context(|| {
+            let folder = folder.display();
+            format!("cannot check whether user {} can enter {folder}", user.uid)
+        }),
     }
 }
 

@@ -165,7 +165,7 @@ async fn wait_for_answer(
     let pid = child
         .id()
         .and_then(|pid| pid.try_into().ok())
-        .context("Postgres exited immediately")?;
+        .with_context(|| format!("Postgres exited at once. See {}.", home.log().display()))?;
     let mut deadline = Instant::now() + START_TIMEOUT;
     let recovered_by = Instant::now() + RECOVERY_TIMEOUT;
     loop {

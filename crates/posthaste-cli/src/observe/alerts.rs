@@ -60,7 +60,7 @@ impl AlertScope {
     }
 
     /// Whether this process can judge the end of an alert that another process began.
-    pub(crate) fn judges(&self, kind: Kind, subject: &str, thresholds: &Thresholds) -> bool {
+    pub(crate) fn can_judge_end(&self, kind: Kind, subject: &str, thresholds: &Thresholds) -> bool {
         let figures = match kind {
             Kind::QueueLong => Some(&thresholds.length_above),
             Kind::QueueSlow => Some(&thresholds.completed_below),
@@ -120,8 +120,8 @@ mod tests {
     fn alerts_on_another_processes_values_are_left_to_it() {
         let mail = scope(&["mail"]);
         let thresholds = mail.thresholds(Thresholds::default());
-        assert!(mail.judges(Kind::QueueLong, "mail", &thresholds));
-        assert!(!mail.judges(Kind::QueueSlow, "mail", &thresholds));
-        assert!(mail.judges(Kind::QueueLate, "mail", &thresholds));
+        assert!(mail.can_judge_end(Kind::QueueLong, "mail", &thresholds));
+        assert!(!mail.can_judge_end(Kind::QueueSlow, "mail", &thresholds));
+        assert!(mail.can_judge_end(Kind::QueueLate, "mail", &thresholds));
     }
 }

@@ -95,7 +95,7 @@ mod tests {
 
     use super::*;
 
-    fn of(table: Value) -> anyhow::Result<WebOptions> {
+    fn parse_table(table: Value) -> anyhow::Result<WebOptions> {
         let table = table.as_object().cloned().unwrap_or_default();
         let options =
             WebOptions::from_table(table.into_iter().collect(), Path::new("/etc/posthaste"))?;
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn the_console_table_and_the_options_set_the_same() {
-        let options = of(json!({
+        let options = parse_table(json!({
             "listen": "0.0.0.0:443", "trust_proxy": ["10.0.0.7", "fd00::/8"],
             "user_header": "Remote-User", "operators": "ada", "tls_cert": "c.pem",
             "tls_key": "/k.pem", "redact": ["iban"], "operate": false,
@@ -133,14 +133,14 @@ mod tests {
             redact: vec!["pin".to_owned()],
             ..WebOptions::default()
         };
-        let options = typed.or_from_file(of(table.clone()).unwrap());
+        let options = typed.or_from_file(parse_table(table.clone()).unwrap());
         options.check().unwrap();
         assert_eq!(options.address().port(), 80);
         assert!(options.trust_proxy.is_empty() && options.operator.is_empty());
         assert!(options.tls_cert.is_none() && options.tls_key.is_none());
         assert_eq!(options.redact, ["pin", "iban"]);
         // Without options on the command line, those of the file for authentication and TLS apply.
-        let options = WebOptions::default().or_from_file(of(table).unwrap());
+        let options = WebOptions::default().or_from_file(parse_table(table).unwrap());
         options.check().unwrap();
         assert_eq!(options.trust_proxy.len(), 1);
         assert_eq!(options.tls_cert.unwrap(), Path::new("/etc/posthaste/c.pem"));
@@ -204,7 +204,7 @@ mod tests {
                 "can be reached from other machines",
             ),
         ] {
-            let error = format!("{:#}", of(table.clone()).unwrap_err());
+            let error = format!("{:#}", parse_table(table.clone()).unwrap_err());
             assert!(error.contains(expected), "{table}: {error}");
             let quoted = error.replace("console: geheim:", "");
             assert!(!quoted.contains("geheim"), "{error}");

@@ -1,7 +1,7 @@
 //! One batch of an action: one transaction that acts and records the progress.
 
 mod cancel;
-mod kept;
+mod given_up;
 mod retry;
 
 use std::sync::Arc;

@@ -37,7 +37,7 @@ pub(crate) async fn authenticate(
     next: Next,
 ) -> Response {
     let headers = request.headers();
-    let door = &app.token_auth;
+    let token_auth = &app.token_auth;
     if app.settings.access == Access::Loopback && !origin::is_loopback_host(headers) {
         return Fault::new(
             StatusCode::FORBIDDEN,
@@ -46,7 +46,7 @@ pub(crate) async fn authenticate(
         )
         .into_response();
     }
-    let by_header = door.accepts_bearer(headers);
+    let by_header = token_auth.accepts_bearer(headers);
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);
     let is_ours =
         origin::is_same_origin(headers) || (by_header && origin::has_no_browser_headers(headers));
@@ -58,7 +58,7 @@ pub(crate) async fn authenticate(
         )
         .into_response();
     }
-    let login = door.login(headers);
+    let login = token_auth.login(headers);
     let who = match &app.settings.access {
         Access::Loopback => Some("loopback".to_owned()),
         Access::Token(_) if by_header => Some("token".to_owned()),

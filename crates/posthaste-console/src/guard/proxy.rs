@@ -63,7 +63,7 @@ mod tests {
         }
     }
 
-    fn of(peer: Option<&str>, sent: &[&[u8]]) -> Result<String, StatusCode> {
+    fn authenticate(peer: Option<&str>, sent: &[&[u8]]) -> Result<String, StatusCode> {
         let mut headers = HeaderMap::new();
         for value in sent {
             let value = axum::http::HeaderValue::from_bytes(value).unwrap();
@@ -75,11 +75,18 @@ mod tests {
 
     #[test]
     fn user_names_count_only_from_the_proxy() {
-        assert_eq!(of(Some("10.1.2.3"), &[b" ada "]), Ok("ada".to_owned()));
-        let mapped = of(Some("::ffff:10.1.2.3"), &["Jos\u{e9}".as_bytes()]);
+        assert_eq!(
+            authenticate(Some("10.1.2.3"), &[b" ada "]),
+            Ok("ada".to_owned())
+        );
+        let mapped = authenticate(Some("::ffff:10.1.2.3"), &["Jos\u{e9}".as_bytes()]);
         assert_eq!(mapped, Ok("Jos\u{e9}".to_owned()));
         for peer in [None, Some("11.0.0.1"), Some("::1"), Some("127.0.0.1")] {
-            assert_eq!(of(peer, &[b"ada"]), Err(StatusCode::FORBIDDEN), "{peer:?}");
+            assert_eq!(
+                authenticate(peer, &[b"ada"]),
+                Err(StatusCode::FORBIDDEN),
+                "{peer:?}"
+            );
         }
     }
 
@@ -97,7 +104,10 @@ mod tests {
             &[&long],
         ];
         for sent in all {
-            assert_eq!(of(Some("10.0.0.1"), sent), Err(StatusCode::UNAUTHORIZED));
+            assert_eq!(
+                authenticate(Some("10.0.0.1"), sent),
+                Err(StatusCode::UNAUTHORIZED)
+            );
         }
     }
 

@@ -137,7 +137,7 @@ async fn redrive_jobs(app: &App, ids: &[JobId]) -> Result<usize, StoreError> {
 }
 
 #[derive(Template)]
-#[template(path = "sure.html")]
+#[template(path = "confirm_deletion.html")]
 struct DeletionQuestion {
     frame: Frame,
     ids: Vec<i64>,
@@ -145,7 +145,7 @@ struct DeletionQuestion {
     back: String,
 }
 
-/// Deletes kept jobs permanently, after a confirmation.
+/// Deletes given-up jobs permanently, after a confirmation.
 pub(crate) async fn delete(
     State(app): State<Arc<App>>,
     visit: Visit,
@@ -153,16 +153,16 @@ pub(crate) async fn delete(
 ) -> Result<Response, Fault> {
     check_may_act(&app, &visit).await?;
     let ids = fields.selected_jobs()?;
-    if fields.get("sure") != Some("yes") {
+    if fields.get("confirmed") != Some("yes") {
         let figures = app.collector.figures().await?;
         let number = i64::try_from(ids.len()).unwrap_or(i64::MAX);
-        let sure = DeletionQuestion {
+        let question = DeletionQuestion {
             frame: Frame::new(&app, &visit, &figures, "Delete", "/dead"),
             ids: ids.iter().map(|id| id.0).collect(),
             count: format::pluralize(number, "job", "jobs"),
             back: fields.return_address().to_owned(),
         };
-        return Ok(page(StatusCode::OK, &sure));
+        return Ok(page(StatusCode::OK, &question));
     }
     let deleted = store::delete_jobs(&app.pool, &ids).await;
     let jobs = audit::log_outcome(&visit, "delete", &job_ids_text(&ids), deleted)?;

@@ -81,7 +81,7 @@ struct JobsPage {
     chips: Vec<StateChip>,
     rows: Vec<ListedJob>,
     /// Whether the list is one of jobs that were given up.
-    is_kept: bool,
+    is_given_up: bool,
     state: &'static str,
     next: Option<String>,
     beginning: String,
@@ -211,7 +211,7 @@ async fn list(
         true => causes::cause_table(app, &filter).await?,
         false => CauseTable::default(),
     };
-    let is_kept = filter
+    let is_given_up = filter
         .state
         .is_some_and(|state| GIVEN_UP_STATES.contains(&state));
     let (title, current) = match (path, filter.state) {
@@ -227,7 +227,7 @@ async fn list(
     // user intended.
     let all = match problem {
         Some(_) => Vec::new(),
-        None => bulk_links(path, &filter, &sums, is_kept),
+        None => bulk_links(path, &filter, &sums, is_given_up),
     };
     let jobs = JobsPage {
         frame: Frame::new(app, visit, figures, title, current),
@@ -238,7 +238,7 @@ async fn list(
             .iter()
             .map(|job| listed_job(job, now, &app.secrets))
             .collect(),
-        is_kept,
+        is_given_up,
         state: filter.state.map_or("", format::state_name),
         next: next_page_address(path, &typed, limit, &found),
         beginning: address::filtered_jobs(path, &typed),
@@ -290,7 +290,7 @@ fn next_page_address(path: &str, typed: &str, limit: u32, found: &SearchResult) 
 }
 
 /// Returns the actions on all matching jobs.
-fn bulk_links(path: &str, filter: &Filter, sums: &Sums, is_kept: bool) -> Vec<BulkLink> {
+fn bulk_links(path: &str, filter: &Filter, sums: &Sums, is_given_up: bool) -> Vec<BulkLink> {
     if filter.text.is_some() || filter.id.is_some() || filter.worker.is_some() {
         return Vec::new();
     }
@@ -300,7 +300,7 @@ fn bulk_links(path: &str, filter: &Filter, sums: &Sums, is_kept: bool) -> Vec<Bu
         JobState::Quarantined,
     ];
     let actions: &[(&str, &str)] = match filter.state {
-        Some(_) if is_kept => &[("redrive", "Redrive"), ("delete", "Delete")],
+        Some(_) if is_given_up => &[("redrive", "Redrive"), ("delete", "Delete")],
         Some(state) if waits.contains(&state) => &[("retry", "Retry"), ("cancel", "Cancel")],
         // No filter selects "scheduled or retrying", and one without a state includes running jobs.
         None if path == "/scheduled" => &[],

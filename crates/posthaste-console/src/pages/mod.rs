@@ -2,8 +2,8 @@
 
 pub(crate) mod act;
 pub(crate) mod assets;
-pub(crate) mod bulk;
-pub(crate) mod bulk_action;
+pub(crate) mod bulk_preview;
+pub(crate) mod bulk_progress;
 pub(crate) mod captures;
 pub(crate) mod destinations;
 pub(crate) mod drain;
@@ -35,11 +35,12 @@ use crate::{Access, Role};
 use frame::Frame;
 
 /// Renders a template as a page.
-fn page(status: StatusCode, template: &impl Template) -> Response {
+fn page<T: Template>(status: StatusCode, template: &T) -> Response {
     match template.render() {
         Ok(text) => (status, Html(text)).into_response(),
         Err(error) => {
-            tracing::error!(%error, "a page could not be written");
+            let error = format!("{}: {error}", std::any::type_name::<T>());
+            tracing::error!(error, "the template of a page could not be rendered");
             StatusCode::INTERNAL_SERVER_ERROR.into_response()
         }
     }

@@ -149,6 +149,6 @@ fn segment_settings(log: &store::SegmentLog, behind: i64) -> Vec<Setting> {
         ("Scheduled", segments(log.scheduled)),
         ("Blocked", state.to_owned()),
         ("Size", format::bytes(log.bytes)),
-        ("Size of kept jobs", format::bytes(log.dead_bytes)),
+        ("Size of given-up jobs", format::bytes(log.dead_bytes)),
     ]
 }

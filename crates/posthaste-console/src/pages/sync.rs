@@ -8,7 +8,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use posthaste_observe::{Kind, Sums};
-use posthaste_sync::{Behind, Problem};
+use posthaste_sync::{Problem, SyncLag};
 
 use super::frame::Frame;
 use super::page;
@@ -102,7 +102,7 @@ fn given_up(sums: &Sums) -> i64 {
 }
 
 /// Describes a synced table. Without its lag, which may not have been read, it has no problems.
-fn sync_row(figures: &Figures, one: Synced, behind: Option<Behind>, late: f64) -> SyncRow {
+fn sync_row(figures: &Figures, one: Synced, behind: Option<SyncLag>, late: f64) -> SyncRow {
     let is_read = behind.is_some();
     let behind = behind.unwrap_or_default();
     let (queue, again) = (

@@ -37,8 +37,7 @@ pub(crate) async fn begin_action(
         .query_typed(include_str!("bulk_next.sql"), &[])
         .await?;
     let next = rows.first();
-    let next =
-        next.ok_or_else(|| StoreError::Failed("the database returned nothing".to_owned()))?;
+    let next = next.ok_or_else(|| StoreError::Failed("the database returned no row".to_owned()))?;
     let (id, at_work): (i32, i64) = (next.try_get("id")?, next.try_get("running")?);
     if at_work >= MAX_RUNNING_ACTIONS {
         let what = format!("{at_work} actions are running: wait for one, or stop one");

@@ -45,7 +45,7 @@ pub(crate) async fn next_given_up(
         (&key, Type::TEXT),
         (&filter.priority, Type::INT4),
     ];
-    let sql = include_str!("bulk_kept.sql");
+    let sql = include_str!("bulk_given_up.sql");
     let rows = session.client()?.query_typed(sql, &values).await?;
     let (mut ids, mut last, mut end) = (Vec::new(), None, None);
     for row in rows {

@@ -1,7 +1,7 @@
 //! Captures and their gaps.
 
 use deadpool_postgres::Pool;
-use posthaste_capture::Gap;
+use posthaste_capture::{Gap, PauseOutcome};
 
 use super::{Session, StoreError};
 
@@ -33,5 +33,5 @@ pub(crate) async fn pause_capture(
         false => posthaste_capture::resume(client, name).await?,
     };
     session.commit().await?;
-    Ok(usize::from(changed == Some(true)))
+    Ok(usize::from(changed == PauseOutcome::Changed))
 }

@@ -82,7 +82,8 @@ pub(crate) async fn all_places(session: &Session) -> Result<Vec<Cursor>, StoreEr
     let end = Timestamp::MAX;
     let end = Timestamp::from_second(end.as_second() / 10).unwrap_or(end);
     places.push(Cursor::Completed(i64::MAX));
-    places.extend(crate::window::GIVEN_UP_STATES.map(|state| Cursor::Kept(state, end, i64::MAX)));
+    places
+        .extend(crate::window::GIVEN_UP_STATES.map(|state| Cursor::GivenUp(state, end, i64::MAX)));
     Ok(places)
 }
 
@@ -150,7 +151,7 @@ pub(crate) async fn read_by_id(
     let (sql, below, go_on): (_, _, fn(i64) -> Cursor) = match place {
         Cursor::Running(below) => (include_str!("running.sql"), *below, Cursor::Running),
         Cursor::InFlight(below) => (include_str!("in_flight.sql"), *below, Cursor::InFlight),
-        Cursor::Slot(..) | Cursor::Kept(..) | Cursor::Due(..) | Cursor::Completed(_) => {
+        Cursor::Slot(..) | Cursor::GivenUp(..) | Cursor::Due(..) | Cursor::Completed(_) => {
             return Ok(Vec::new());
         }
     };
@@ -184,8 +185,8 @@ pub(crate) async fn read_by_id(
     read.collect()
 }
 
-/// The result of one read of given-up jobs, or of jobs that are due later.
-pub(crate) struct KeptPage {
+/// The result of one read of given-up or completed jobs, or of jobs that are due later.
+pub(crate) struct ReadJobs {
     pub(crate) jobs: Vec<JobRow>,
     /// Where the read ended, and whether it reached its limit.
     pub(crate) end: Option<(Timestamp, i64)>,
@@ -199,7 +200,7 @@ pub(crate) async fn read_given_up(
     (at, id): (Timestamp, i64),
     filter: &Filter,
     limit: i64,
-) -> Result<KeptPage, StoreError> {
+) -> Result<ReadJobs, StoreError> {
     let (name, error) = (format::state_name(state), filter.error_pattern());
     let (since, until) = (filter.since_at(), filter.until_at());
     let [queue, name_pattern, tag, key] = filter.name_patterns();
@@ -220,17 +221,17 @@ pub(crate) async fn read_given_up(
     ];
     let rows = session
         .client()?
-        .query_typed(include_str!("kept.sql"), &values)
+        .query_typed(include_str!("given_up.sql"), &values)
         .await?;
-    let mut kept = KeptPage::from_rows(&rows, "died_at", MAX_READ_JOBS, |at, id| {
-        Cursor::Kept(state, at, id)
+    let mut read = ReadJobs::from_rows(&rows, "died_at", MAX_READ_JOBS, |at, id| {
+        Cursor::GivenUp(state, at, id)
     })?;
-    for job in &mut kept.jobs {
-        if let Cursor::Kept(_, at, _) = &job.place {
+    for job in &mut read.jobs {
+        if let Cursor::GivenUp(_, at, _) = &job.place {
             job.died_at = Some(*at);
         }
     }
-    Ok(kept)
+    Ok(read)
 }
 
 /// Reads completed jobs with ids below this one, the newest first.
@@ -239,7 +240,7 @@ pub(crate) async fn read_completed(
     below: i64,
     filter: &Filter,
     limit: i64,
-) -> Result<KeptPage, StoreError> {
+) -> Result<ReadJobs, StoreError> {
     let (since, until) = (filter.since_at(), filter.until_at());
     let ([queue, name, tag, key], error) = (filter.name_patterns(), filter.error_pattern());
     let values: [(&(dyn ToSql + Sync), Type); 12] = [
@@ -258,7 +259,7 @@ pub(crate) async fn read_completed(
     ];
     let sql = include_str!("finished.sql");
     let rows = session.client()?.query_typed(sql, &values).await?;
-    let mut page = KeptPage::from_rows(&rows, "ended_at", MAX_READ_JOBS, |_, id| {
+    let mut page = ReadJobs::from_rows(&rows, "ended_at", MAX_READ_JOBS, |_, id| {
         Cursor::Completed(id)
     })?;
     let ended: Result<HashMap<i64, Timestamp>, tokio_postgres::Error> = rows
@@ -272,7 +273,7 @@ pub(crate) async fn read_completed(
     Ok(page)
 }
 
-impl KeptPage {
+impl ReadJobs {
     /// Reads rows of jobs, and a row without a name that has the end of the read.
     fn from_rows(
         rows: &[Row],
@@ -304,7 +305,7 @@ pub(crate) async fn read_due(
     (at, id): (Timestamp, i64),
     filter: &Filter,
     limit: i64,
-) -> Result<KeptPage, StoreError> {
+) -> Result<ReadJobs, StoreError> {
     let (state, error) = (filter.state.map(format::state_name), filter.error_pattern());
     let (since, until) = (filter.since_at(), filter.until_at());
     let [queue, name_pattern, tag, key] = filter.name_patterns();
@@ -325,5 +326,5 @@ pub(crate) async fn read_due(
     ];
     let sql = include_str!("due.sql");
     let rows = session.client()?.query_typed(sql, &values).await?;
-    KeptPage::from_rows(&rows, "scheduled_at", MAX_READ_DUE_JOBS, Cursor::Due)
+    ReadJobs::from_rows(&rows, "scheduled_at", MAX_READ_DUE_JOBS, Cursor::Due)
 }

@@ -4,7 +4,7 @@ mod bulk;
 mod bulk_jobs;
 mod captures;
 mod error;
-mod kept;
+mod given_up;
 mod list;
 mod order;
 mod periodic;
@@ -23,7 +23,7 @@ pub(crate) use bulk::{
 pub(crate) use bulk_jobs::{being_cancelled, next_given_up, quarantined_below, tried_since};
 pub(crate) use captures::{accept_gap, pause_capture, read_gaps};
 pub(crate) use error::StoreError;
-pub(crate) use kept::{
+pub(crate) use given_up::{
     LastError, already_cancelled, count_given_up, delete_given_up, delete_jobs, last_errors,
 };
 pub(crate) use list::{

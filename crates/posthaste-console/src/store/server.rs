@@ -37,12 +37,12 @@ pub(crate) async fn read_installation(pool: &Pool) -> Result<Installation, Store
     let session = Session::begin_read(pool).await?;
     let client = session.client()?;
     let steps = client.query_typed(include_str!("steps.sql"), &[]).await?;
-    let kept = client
-        .query_typed(include_str!("kept_for.sql"), &[])
+    let retention = client
+        .query_typed(include_str!("retention.sql"), &[])
         .await?;
     let log = client.query_typed(include_str!("log.sql"), &[]).await?;
     let steps: Result<Vec<SchemaStep>, _> = steps.iter().map(schema_step_from_row).collect();
-    let second = |column: &str| kept.first().map(|row| row.try_get(column)).transpose();
+    let second = |column: &str| retention.first().map(|row| row.try_get(column)).transpose();
     let installed = Installation {
         steps: steps?,
         keep_attempts: second("attempts")?.unwrap_or_default(),

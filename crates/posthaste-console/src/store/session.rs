@@ -62,8 +62,8 @@ impl Session {
     /// Returns the connection.
     pub(crate) fn client(&self) -> Result<&tokio_postgres::Client, StoreError> {
         let object = self.0.as_ref();
-        let ended = || StoreError::Failed("the transaction has ended".to_owned());
-        Ok(object.ok_or_else(ended)?)
+        let bug = || StoreError::Failed("a committed transaction was used: report this bug".into());
+        Ok(object.ok_or_else(bug)?)
     }
 
     /// Sets a savepoint, to which [`rollback_to_savepoint`](Self::rollback_to_savepoint) returns

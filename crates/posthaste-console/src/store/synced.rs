@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use deadpool_postgres::Pool;
 use posthaste_observe::Snapshot;
-use posthaste_sync::{Behind, Reindex, ReindexPlan};
+use posthaste_sync::{Reindex, ReindexPlan, SyncLag};
 use tokio_postgres::Row;
 
 use super::{Session, StoreError};
@@ -67,7 +67,7 @@ fn synced_from_row(row: &Row) -> Result<Synced, tokio_postgres::Error> {
 pub(crate) async fn read_lags(
     pool: &Pool,
     snapshot: &Snapshot,
-) -> Result<BTreeMap<String, Behind>, StoreError> {
+) -> Result<BTreeMap<String, SyncLag>, StoreError> {
     let session = Session::begin_read(pool).await?;
     let mut snapshot = snapshot.clone();
     snapshot.read_syncs(session.client()?).await?;

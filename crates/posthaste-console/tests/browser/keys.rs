@@ -38,7 +38,7 @@ async fn jobs_are_found_opened_selected_retried_and_cancelled_by_keys() {
         .await;
     window.press("jx").await;
     window.until_it_says("1 selected.").await;
-    let asks = "document.getElementById('sure').open";
+    let asks = "document.getElementById('confirm-dialog').open";
     window.press("c").await;
     window.until("it asks first", asks).await;
     window.press(ESCAPE).await;

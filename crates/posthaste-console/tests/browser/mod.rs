@@ -2,7 +2,7 @@
 //! dark, on a desktop and on a phone.
 
 mod acts;
-mod doors;
+mod authentication;
 mod driver;
 mod figures;
 mod keys;

@@ -110,7 +110,7 @@ async fn pages_of_an_empty_store_fit_are_accessible_and_load_without_errors() {
 async fn hostile_names_run_no_script_and_break_no_page() {
     let database = database().await;
     let client = database.client().await.unwrap();
-    let (job, kept) = hostile::seed(&client).await;
+    let (job, given_up_job) = hostile::seed(&client).await;
     let long = "a".repeat(255);
     for name in ["\u{202e}sdrawkcab\u{202c}", &long] {
         crate::support::enqueue(&client, name, &long[..120], "{}").await;
@@ -119,9 +119,9 @@ async fn hostile_names_run_no_script_and_break_no_page() {
     let Some(window) = Window::open(&console, "hostile names in a browser").await else {
         return;
     };
-    let (job, kept) = (format!("/jobs/{job}"), format!("/jobs/{kept}"));
+    let (job, given_up_job) = (format!("/jobs/{job}"), format!("/jobs/{given_up_job}"));
     check(&window, &PAGES).await;
-    check(&window, &[&job, &kept]).await;
+    check(&window, &[&job, &given_up_job]).await;
     window.close().await;
 }
 

@@ -75,7 +75,7 @@ impl Client {
             .await?;
         match found.into_iter().next() {
             Some(Ok(document)) => Ok(document),
-            Some(Err(refusal)) => Err(refusal.in_call(GET_CALL)),
+            Some(Err(refusal)) => Err(refusal.into_error(GET_CALL)),
             None => Err(mismatch_error()),
         }
     }

@@ -112,7 +112,7 @@ pub struct Refusal {
 
 impl Refusal {
     /// Converts the refusal to the error of a call with this write only.
-    pub(crate) fn in_call(self, call: &'static str) -> Error {
+    pub(crate) fn into_error(self, call: &'static str) -> Error {
         Error::new(call, self.kind, self.reason).with_status(self.status, None)
     }
 }

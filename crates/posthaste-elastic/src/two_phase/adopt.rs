@@ -242,7 +242,7 @@ impl Coordinator {
                     "it was written meanwhile: a writer of the other protocol, or another \
                      adoption, has not stopped",
                 ),
-                _ => Failure::Unavailable(refusal.clone().in_call("bulk")),
+                _ => Failure::Unavailable(refusal.clone().into_error("bulk")),
             });
         }
         Ok(operations.len() as u64)

@@ -27,7 +27,7 @@ const MAX_LISTED: usize = 1_000;
 
 /// The result of an audit.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Audit {
+pub struct AuditReport {
     /// The number of documents that were checked.
     pub documents: u64,
     /// The sum of the balances of documents with an opening balance: equal to `opened` plus
@@ -54,7 +54,7 @@ pub struct Audit {
     pub more: u64,
 }
 
-impl Audit {
+impl AuditReport {
     /// Whether the checked documents and transactions agree. Those that [`moving`](Self::moving)
     /// counts were not checked.
     pub fn agrees(&self) -> bool {
@@ -108,9 +108,9 @@ impl Coordinator {
     ///
     /// # Errors
     /// An index could not be read.
-    pub async fn audit(&self) -> Result<Audit, Failure> {
+    pub async fn audit(&self) -> Result<AuditReport, Failure> {
         self.check().await?;
-        let mut audit = Audit::default();
+        let mut audit = AuditReport::default();
         let everything = json!({"match_all": {}});
         let indexes = [&self.store.documents, &self.store.transactions];
         for index in indexes {
@@ -131,7 +131,7 @@ impl Coordinator {
     async fn judge_all_documents(
         &self,
         walk: &mut Scan<'_>,
-        audit: &mut Audit,
+        audit: &mut AuditReport,
     ) -> Result<(), Failure> {
         while let Some(page) = self.store.next_page(walk).await? {
             let ids = page.hits.into_iter().map(|hit| hit.id).collect();
@@ -143,7 +143,7 @@ impl Coordinator {
     async fn judge_all_transactions(
         &self,
         walk: &mut Scan<'_>,
-        audit: &mut Audit,
+        audit: &mut AuditReport,
     ) -> Result<(), Failure> {
         while let Some(page) = self.store.next_page(walk).await? {
             self.judge_transactions(page, audit).await?;
@@ -154,7 +154,7 @@ impl Coordinator {
     async fn judge_documents(
         &self,
         mut ids: Vec<String>,
-        audit: &mut Audit,
+        audit: &mut AuditReport,
     ) -> Result<(), Failure> {
         for _ in 0..MAX_CHECKS {
             let before = self.read_existing(&self.store.documents, &ids).await?;
@@ -280,7 +280,7 @@ impl Coordinator {
         Ok(settled)
     }
 
-    async fn judge_transactions(&self, page: Page, audit: &mut Audit) -> Result<(), Failure> {
+    async fn judge_transactions(&self, page: Page, audit: &mut AuditReport) -> Result<(), Failure> {
         let mut decided = BTreeMap::<String, Vec<String>>::new();
         for hit in page.hits {
             let source = hit.source.as_deref().map_or("null", |source| source.get());

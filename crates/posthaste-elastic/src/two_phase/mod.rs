@@ -46,7 +46,7 @@ mod transaction;
 mod view;
 
 pub use adopt::Adopted;
-pub use audit::Audit;
+pub use audit::AuditReport;
 pub use coordinator::Coordinator;
 pub use disagreement::{Disagreement, Fault};
 pub use document::{Document, FENCE_SLOTS, Fence, Hold, MAX_HOLDS, Obstacle, Past};

@@ -117,7 +117,7 @@ impl Coordinator {
             |(_, record): &&(StoredDocument, Record)| record.transaction_state.is_final();
         let ended: Vec<&(StoredDocument, Record)> = all.iter().filter(is_final).collect();
         let documents = self.read_touched_documents(&ended).await?;
-        self.count_in_documents(&ended, &documents, before, counted)
+        self.count_past_in_documents(&ended, &documents, before, counted)
             .await?;
         let gone = ended.iter().filter(|(found, record)| {
             let happened = record.transaction_state == State::Finished;
@@ -164,7 +164,7 @@ impl Coordinator {
 
     /// Counts the past of the documents of finished transactions, and adds to `counted` those that
     /// acknowledged it.
-    async fn count_in_documents(
+    async fn count_past_in_documents(
         &self,
         ended: &[&(StoredDocument, Record)],
         documents: &DocumentsByName,

@@ -157,7 +157,7 @@ impl Store {
         let found = self.read_raw(index, ids, source).await;
         let found = found.map_err(Failure::Unavailable)?.into_iter();
         found
-            .map(|one| one.map_err(|refusal| Failure::Unavailable(refusal.in_call("get"))))
+            .map(|one| one.map_err(|refusal| Failure::Unavailable(refusal.into_error("get"))))
             .collect()
     }
 }

@@ -222,6 +222,6 @@ fn document_names(transaction: &Transaction) -> impl Iterator<Item = &str> {
 fn parse_found<T: DeserializeOwned>(
     found: Result<Option<crate::Document>, Refusal>,
 ) -> Result<Option<T>, Error> {
-    let found = found.map_err(|refusal| refusal.in_call("get"))?;
+    let found = found.map_err(|refusal| refusal.into_error("get"))?;
     found.map(|document| document.read()).transpose()
 }

@@ -23,7 +23,7 @@ pub struct TransactionId(Arc<str>);
 impl TransactionId {
     /// Checks a name of `[A-Za-z0-9_-]{1,64}`.
     pub fn new(id: &str) -> Result<Self, Refusal> {
-        match is_name(id) {
+        match is_valid_id(id) {
             true => Ok(Self(id.into())),
             false => Err(Refusal::TransactionId(id.to_owned())),
         }
@@ -93,7 +93,7 @@ impl Effect {
     /// Checks the limits of one effect.
     pub(super) fn check(&self) -> Result<(), Refusal> {
         let document = || self.document.clone();
-        if !is_name(&self.document) {
+        if !is_valid_id(&self.document) {
             return Err(Refusal::DocumentId(document()));
         }
         if self.add == 0 && self.set.is_empty() {
@@ -203,7 +203,7 @@ pub enum Refusal {
     TooMuchToSet(String),
 }
 
-fn is_name(id: &str) -> bool {
+fn is_valid_id(id: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
     (1..=64).contains(&id.len()) && id.bytes().all(plain)
 }

@@ -61,7 +61,7 @@ impl Coordinator {
         let mut known = KnownTransactions::default();
         for _ in 0..MAX_SNAPSHOTS {
             let snapshot = self.read_snapshot(documents).await?;
-            known.begin_snapshot();
+            known.advance_snapshot();
             let earlier = before.iter().flat_map(Snapshot::held_transactions);
             let held = snapshot.held_transactions().chain(earlier);
             let unknown: BTreeSet<TransactionId> =
@@ -126,7 +126,7 @@ struct KnownTransactions {
 }
 
 impl KnownTransactions {
-    fn begin_snapshot(&mut self) {
+    fn advance_snapshot(&mut self) {
         self.snapshots += 1;
     }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use posthaste_elastic::Operation;
 use posthaste_elastic::two_phase::{
-    Audit, Coordinator, Execution, Failure, Fault, State, Step, Transaction,
+    AuditReport, Coordinator, Execution, Failure, Fault, State, Step, Transaction,
 };
 use posthaste_testkit::ran;
 use serde_json::{Value, json};
@@ -261,7 +261,7 @@ async fn each_is_caught(coordinator: &Coordinator, prefix: &str) {
     assert!(audit.agrees(), "{audit:?}");
 }
 
-fn judge(at: usize, corruption: &Corruption, audit: &Audit) {
+fn judge(at: usize, corruption: &Corruption, audit: &AuditReport) {
     let wrong = &audit.disagreements;
     assert_eq!(
         wrong.len(),

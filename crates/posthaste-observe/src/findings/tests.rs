@@ -219,7 +219,7 @@ fn a_failing_sync_is_reported_after_a_minute() {
             };
             store.syncs.push(SyncedTable {
                 name: "page".into(),
-                behind: Some(posthaste_sync::Behind {
+                behind: Some(posthaste_sync::SyncLag {
                     due: 7,
                     seconds: Some(seconds),
                     problems: vec![problem],

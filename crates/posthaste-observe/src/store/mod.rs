@@ -84,7 +84,7 @@ async fn read_snapshot(client: &Client) -> Result<Snapshot, Error> {
         segments: query_one(client, include_str!("segments.sql"), segments_from_row).await?,
         queues: query_all(client, include_str!("queues.sql"), queue_settings_from_row).await?,
         workers: query_all(client, include_str!("workers.sql"), worker_from_row).await?,
-        relays: posthaste_relay::relays(client).await?,
+        relays: posthaste_relay::list_relays(client).await?,
         captures: posthaste_capture::list_captures(client).await?,
         syncs: query_all(client, include_str!("syncs.sql"), synced_table_from_row).await?,
         holders: posthaste::__private::holders(client).await?,

@@ -52,7 +52,7 @@ const DEFAULT_TIMEOUT_SECONDS: i64 = 30 * 60;
 /// let asynq = Asynq::new("redis://127.0.0.1:6379/0")?
 ///     .queue("mail")
 ///     .max_retry(5)
-///     .timeout(Duration::from_secs(60));
+///     .task_timeout(Duration::from_secs(60));
 /// let mapping = Mapping::default().kind(Template::parse("mail:{kwargs.kind}")?);
 /// let relay = Relay::to(asynq).mapping(mapping);
 /// # Ok(()) }
@@ -62,7 +62,7 @@ pub struct Asynq {
     script: Script,
     queue: String,
     max_retry: i32,
-    timeout: Option<Duration>,
+    task_timeout: Option<Duration>,
     has_deadline: bool,
     retention: Duration,
 }
@@ -75,7 +75,7 @@ impl Asynq {
             script: Script::new(include_str!("asynq.lua")),
             queue: DEFAULT_QUEUE.into(),
             max_retry: DEFAULT_MAX_RETRY,
-            timeout: None,
+            task_timeout: None,
             has_deadline: false,
             retention: DEFAULT_LONGEST_OUTAGE,
         })
@@ -94,9 +94,12 @@ impl Asynq {
     }
 
     /// Sets how long a task may run; 30 minutes by default, unless a deadline is set.
-    pub fn timeout(self, timeout: Duration) -> Self {
-        let timeout = Some(timeout);
-        Self { timeout, ..self }
+    pub fn task_timeout(self, timeout: Duration) -> Self {
+        let task_timeout = Some(timeout);
+        Self {
+            task_timeout,
+            ..self
+        }
     }
 
     /// Makes asynq end the task when the job expires: its deadline.
@@ -170,7 +173,7 @@ impl Asynq {
             true => message.job.expires_at.as_second(),
             false => 0,
         };
-        task.timeout = match (self.timeout.map(whole_seconds), self.has_deadline) {
+        task.timeout = match (self.task_timeout.map(whole_seconds), self.has_deadline) {
             (None | Some(0), false) => DEFAULT_TIMEOUT_SECONDS,
             (timeout, _) => timeout.unwrap_or(0),
         };
@@ -321,7 +324,7 @@ mod tests {
         // The client retains no completed task by default.
         asynq = asynq.retention(case.seconds("retention").unwrap_or(Duration::ZERO));
         if let Some(timeout) = case.seconds("timeout") {
-            asynq = asynq.timeout(timeout);
+            asynq = asynq.task_timeout(timeout);
         }
         if case.seconds("deadline").is_some() {
             asynq = asynq.deadline();

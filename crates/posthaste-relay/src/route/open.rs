@@ -88,7 +88,7 @@ fn open_asynq(
         asynq = asynq.max_retry(times);
     }
     if let Some(timeout) = fields.take("timeout")? {
-        asynq = asynq.timeout(timeout);
+        asynq = asynq.task_timeout(timeout);
     }
     if fields.take("deadline")? == Some(true) {
         asynq = asynq.deadline();

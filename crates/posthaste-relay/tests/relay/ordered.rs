@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use posthaste::WorkerHandle;
-use posthaste_relay::{Answer, Destination, Message, Relay, RelayState, relays};
+use posthaste_relay::{Answer, Destination, Message, Relay, RelayState, list_relays};
 use posthaste_testkit::{
     LostAnswer, PgServer, PgVersion, Proxy, RequestMatcher, Sql as _, eventually,
 };
@@ -84,7 +84,7 @@ async fn an_ordered_relay_keeps_its_order_after_a_lapsed_lease() {
     let lock = "SELECT FROM posthaste.ordered_relay FOR UPDATE";
     tx.run(lock).await.unwrap();
     let lapsed = async || {
-        let relays = relays(&setup.client).await?;
+        let relays = list_relays(&setup.client).await?;
         Ok(relays[0].state == RelayState::Standby)
     };
     eventually(SOON, "its lease is over", lapsed).await.unwrap();
@@ -253,7 +253,7 @@ async fn a_stopping_ordered_relay_drains_and_hands_over_at_once() {
     eventually(SOON, "some are sent", some).await.unwrap();
     let two = setup.relay(second.relay().ordered(true).batch(3)).await;
     let waits = async || {
-        let relays = relays(client).await?;
+        let relays = list_relays(client).await?;
         Ok(relays.iter().any(|one| one.state == RelayState::Standby))
     };
     eventually(SOON, "the second waits", waits).await.unwrap();
@@ -291,7 +291,7 @@ async fn a_lease_is_renewed_and_lost_to_another_live_worker() {
     client.run(other).await.unwrap();
     client.run(stranger).await.unwrap();
     let waits = async || {
-        let relays = relays(client).await?;
+        let relays = list_relays(client).await?;
         Ok(relays[0].state == RelayState::Standby)
     };
     eventually(SOON, "it is lost", waits).await.unwrap();

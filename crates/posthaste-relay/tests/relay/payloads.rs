@@ -267,7 +267,7 @@ fn only_argument(body: &RawValue) -> Box<RawValue> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn celery_on_redis_runs_the_task_with_any_payload() {
+async fn celery_messages_hold_any_payload_as_one_value() {
     let Some(proxied) = ProxiedRedis::start("payloads to Celery").await else {
         return;
     };

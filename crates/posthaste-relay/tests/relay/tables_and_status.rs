@@ -2,7 +2,7 @@
 //! reports of relays.
 
 use posthaste::WorkerHandle;
-use posthaste_relay::{Ack, RelayState, relays};
+use posthaste_relay::{Ack, RelayState, list_relays};
 use posthaste_testkit::{PgVersion, Sql as _, TestDb, TestResult, eventually};
 use tokio_postgres::Client;
 use uuid::Uuid;
@@ -184,7 +184,7 @@ async fn relay_status_reports_failures_rejections_and_silence() {
         let running = worker(&db.pool(2).unwrap()).consumer("mail", relay);
         let running = running.config(quick()).start().await.unwrap();
         let fails = async || {
-            let reports = relays(&client).await?;
+            let reports = list_relays(&client).await?;
             Ok(reports.first().is_some_and(|one| {
                 let status = &one.status;
                 status.failing_since.is_some()
@@ -196,7 +196,7 @@ async fn relay_status_reports_failures_rejections_and_silence() {
         eventually(SOON, "it says so", fails).await.unwrap();
         fake.with(|inner| inner.does.clear());
         let goes = async || {
-            let reports = relays(&client).await?;
+            let reports = list_relays(&client).await?;
             let status = &reports[0].status;
             Ok(status.accepted == 1 && status.failing_since.is_none())
         };
@@ -205,11 +205,11 @@ async fn relay_status_reports_failures_rejections_and_silence() {
         let earlier = "UPDATE posthaste.relay SET at = at - interval '31 seconds'";
         let silent = async || {
             client.run(earlier).await?;
-            Ok(relays(&client).await?[0].state == RelayState::Silent)
+            Ok(list_relays(&client).await?[0].state == RelayState::Silent)
         };
         eventually(SOON, "it is silent", silent).await.unwrap();
         running.stop().await.unwrap();
-        let report = relays(&client).await.unwrap().remove(0);
+        let report = list_relays(&client).await.unwrap().remove(0);
         assert_eq!(report.state, RelayState::Stopped);
     }
 }
@@ -225,18 +225,18 @@ async fn relay_status_is_written_without_updates() -> TestResult {
         let running = worker(&db.pool(2)?).consumer("mail", relay);
         let running = running.config(quick()).start().await?;
         let is = async |state: RelayState| {
-            let all = relays(&client).await?;
+            let all = list_relays(&client).await?;
             Ok(all.len() == 1 && all[0].state == state)
         };
         eventually(SOON, "it is down", async || is(RelayState::Down).await).await?;
-        let report = relays(&client).await?.remove(0);
+        let report = list_relays(&client).await?.remove(0);
         assert_eq!((&*report.route, &*report.queue), ("letters", "mail"));
         assert_eq!(report.status.last_error.as_deref(), Some("down"));
         fake.is_down(false);
         eventually(SOON, "it is up", async || is(RelayState::Up).await).await?;
         all_done(&client).await;
         running.stop().await?;
-        let report = relays(&client).await?.remove(0);
+        let report = list_relays(&client).await?.remove(0);
         assert_eq!(report.state, RelayState::Stopped);
         assert_eq!(report.status.accepted, 1);
         let updates = "SELECT coalesce(sum(n_tup_upd + n_tup_del), 0)::bigint \

@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::{Elastic, PAGE_SIZE, document, mapping};
 use crate::decide::IndexedVersion;
 use crate::index::{Index as _, IndexError, Proof, Write};
-use crate::{Audit, Audited, Field, Source};
+use crate::{Audit, AuditReport, Field, Source};
 
 /// The most attempts of walks and of writes.
 const MAX_TRIES: usize = 5;
@@ -27,7 +27,7 @@ pub struct Rebuilt {
     /// synced: delete it when no earlier pass can be in progress.
     pub replaced: String,
     /// The differences that the last walk found and repaired.
-    pub found: Audited,
+    pub found: AuditReport,
 }
 
 impl Elastic {
@@ -171,12 +171,12 @@ impl Elastic {
         &self,
         source: &dyn Source,
         audit: Audit,
-    ) -> Result<Audited, IndexError> {
+    ) -> Result<AuditReport, IndexError> {
         let audit = Audit {
             repair: true,
             ..audit
         };
-        let mut found = Audited::default();
+        let mut found = AuditReport::default();
         for _ in 0..MAX_TRIES {
             found = audit.run(source, self).await?;
             if found.unrepaired() == 0 {

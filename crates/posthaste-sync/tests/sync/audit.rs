@@ -11,7 +11,7 @@ use posthaste_sync::{
 
 use super::{Setup, setup};
 
-async fn audited(setup: &Setup, repair: bool) -> posthaste_sync::Audited {
+async fn audited(setup: &Setup, repair: bool) -> posthaste_sync::AuditReport {
     let source = Table::new(setup.db.pool(2).unwrap(), "note");
     // Small pages, so that an audit reads many.
     let audit = Audit {

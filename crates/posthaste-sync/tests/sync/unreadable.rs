@@ -1,6 +1,6 @@
 //! Ids that cannot be read block only themselves.
 
-use posthaste_sync::{Audit, Audited, Body, Difference, Index, Query, Source, Table, rows_of};
+use posthaste_sync::{Audit, AuditReport, Body, Difference, Index, Query, Source, Table, rows_of};
 
 use posthaste_testkit::eventually;
 
@@ -19,7 +19,7 @@ fn dividing(setup: &Setup) -> Query {
     Query::new(setup.db.pool(2).unwrap(), rows).walk(WALK)
 }
 
-async fn audited(setup: &Setup, source: &dyn Source, repair: bool) -> Audited {
+async fn audited(setup: &Setup, source: &dyn Source, repair: bool) -> AuditReport {
     let audit = Audit {
         page: 7,
         repair,

@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn claims_shrink_while_their_jobs_take_long_and_grow_again_when_they_do_not() {
+    fn claims_shrink_while_claiming_is_slow_and_grow_again_when_it_is_fast() {
         let mut pace = ClaimSize::default();
         pace.record_claim(5_000, 0, ROUND_TRIP);
         assert_eq!(pace.limit(1), MAX_CLAIM_JOBS);

@@ -98,7 +98,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn connections_detect_a_vanished_server_within_the_configured_time() {
+    fn tcp_timeouts_have_defaults_that_the_url_overrides() {
         let times = |url: &str| {
             let database = crate::connect(url).expect("an address");
             let config = database.config().expect("its settings");

@@ -77,14 +77,14 @@ impl Database {
 )]
 impl Address {
     async fn replication(&self, server: usize) -> Result<Option<Replication>, Error> {
-        let Some(place) = ServerPlace::new(&self.config, server) else {
+        let Some(endpoint) = ServerEndpoint::new(&self.config, server) else {
             return Ok(None);
         };
         let login = replication_login(&self.config).map_err(ErrorKind::Config)?;
         let limit = self.config.get_connect_timeout().copied();
         let connected = tokio::time::timeout(
             limit.unwrap_or(Duration::from_secs(10)),
-            place.connect(&self.config, self.tls.clone()),
+            endpoint.connect(&self.config, self.tls.clone()),
         );
         let connected = connected.await.map_err(|_| {
             let error = io::Error::new(io::ErrorKind::TimedOut, "connection timed out");
@@ -113,7 +113,7 @@ fn replication_login(config: &Config) -> Result<ReplicationLogin, String> {
 
 /// A server of the settings.
 #[cfg(any(feature = "sqlx", feature = "rustls"))]
-struct ServerPlace {
+struct ServerEndpoint {
     host: Host,
     /// The address to connect to instead of resolving the host's name.
     address: Option<std::net::IpAddr>,
@@ -121,7 +121,7 @@ struct ServerPlace {
 }
 
 #[cfg(any(feature = "sqlx", feature = "rustls"))]
-impl ServerPlace {
+impl ServerEndpoint {
     fn new(config: &Config, server: usize) -> Option<Self> {
         let address = config.get_hostaddrs().get(server).copied();
         let named = config.get_hosts().get(server).cloned();
@@ -192,15 +192,14 @@ impl ServerPlace {
 
 #[cfg(all(test, feature = "rustls"))]
 mod tests {
-    use super::{ServerPlace, replication_login};
+    use super::{ServerEndpoint, replication_login};
 
     #[test]
     fn servers_keep_the_order_of_the_url() {
         let config = "postgres://app@a.example:1,b.example:2/app"
             .parse()
             .unwrap();
-        let place =
-            |server| ServerPlace::new(&config, server).map(|place| (place.host, place.port));
+        let place = |server| ServerEndpoint::new(&config, server).map(|one| (one.host, one.port));
         let host = |name: &str| tokio_postgres::config::Host::Tcp(name.into());
         assert_eq!(place(0), Some((host("a.example"), 1)));
         assert_eq!(place(1), Some((host("b.example"), 2)));

@@ -202,7 +202,7 @@ async fn claims_never_sent_are_not_tracked_as_unanswered() {
 }
 
 #[tokio::test]
-async fn unreadable_jobs_are_not_ended_during_a_quarantined_turn() {
+async fn quarantined_turns_wait_until_unreadable_jobs_are_dead_lettered() {
     let process = process();
     let fetcher = fetcher(&process);
     let claimer = &process.claimer;

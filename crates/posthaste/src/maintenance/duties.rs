@@ -131,7 +131,7 @@ pub static DUTIES: [Duty; 15] = [
             if let Some(rows @ 1..) = attempt!(&leader.duties, correct_future_times()) {
                 tracing::warn!(
                     rows,
-                    "the server's clock was ahead: corrected what it had written"
+                    "the server's clock was ahead: corrected times that it had written"
                 );
             }
             DutyResult::default()

@@ -98,7 +98,12 @@ impl Schedule {
     }
 
     /// Returns the newest ticks between two moments, at most this many, in ascending order.
-    pub(crate) fn newest(&self, from: Timestamp, until: Timestamp, most: usize) -> Vec<Timestamp> {
+    pub(crate) fn newest_ticks(
+        &self,
+        from: Timestamp,
+        until: Timestamp,
+        most: usize,
+    ) -> Vec<Timestamp> {
         let of = |moment: Timestamp| moment.to_zoned(self.zone.clone()).date();
         // A change of the clocks may move a tick of one day into the next.
         let first = of(from).yesterday().unwrap_or(of(from));

@@ -63,7 +63,7 @@ pub(crate) async fn settle(
     let ids: Vec<i64> = outcomes.iter().map(|(id, _)| id.0).collect();
     let columns: Vec<Columns<'_>> = outcomes
         .iter()
-        .map(|(_, disposition)| Columns::of(disposition))
+        .map(|(_, disposition)| Columns::new(disposition))
         .collect();
     let kinds: Vec<i16> = outcomes
         .iter()
@@ -109,7 +109,7 @@ struct Columns<'a> {
 }
 
 impl<'a> Columns<'a> {
-    fn of(disposition: &'a Disposition) -> Self {
+    fn new(disposition: &'a Disposition) -> Self {
         match disposition {
             Disposition::Done | Disposition::GiveBack => Self::default(),
             Disposition::Reschedule {

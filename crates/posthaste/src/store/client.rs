@@ -254,6 +254,6 @@ async fn query_one<E: Executor, T: DeserializeOwned>(
 ) -> Result<T, Error> {
     let answers = query_json(executor, what, sql, values).await?;
     answers.into_iter().next().ok_or_else(|| {
-        Error::driver(what)(DriverError::refused("the database returned nothing", None))
+        Error::driver(what)(DriverError::refused("the database returned no row", None))
     })
 }

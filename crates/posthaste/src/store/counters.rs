@@ -12,12 +12,12 @@ use crate::error::Error;
 pub(crate) async fn read_unworked_queues(
     link: &ReconnectingClient,
     patience: Duration,
-) -> Result<Vec<Unworked>, Error> {
+) -> Result<Vec<UnworkedQueue>, Error> {
     let what = "cannot find queues without a worker";
     let rows = link.fetch(what, include_str!("oldest.sql"), &[]).await?;
-    let read = |row: &Row| -> Result<(Unworked, bool), tokio_postgres::Error> {
+    let read = |row: &Row| -> Result<(UnworkedQueue, bool), tokio_postgres::Error> {
         let (queue, seconds, is_worked) = (row.try_get(0)?, row.try_get(3)?, row.try_get(4)?);
-        Ok((Unworked { queue, seconds }, is_worked))
+        Ok((UnworkedQueue { queue, seconds }, is_worked))
     };
     let all: Result<Vec<_>, _> = rows.iter().map(read).collect();
     let all = all.map_err(Error::postgres(what))?.into_iter();
@@ -29,7 +29,7 @@ pub(crate) async fn read_unworked_queues(
 }
 
 /// A queue that no worker serves.
-pub(crate) struct Unworked {
+pub(crate) struct UnworkedQueue {
     pub(crate) queue: String,
     /// How long a job has waited there, in seconds.
     pub(crate) seconds: f64,

@@ -1,4 +1,4 @@
-//! Statements of maintenance: one function per duty (sql/functions/ready_log.sql and those after
+//! Statements of maintenance: one function per duty (sql/functions/segments.sql and those after
 //! it).
 
 use std::time::Duration;
@@ -82,7 +82,7 @@ pub(crate) async fn read_deaths(
     Ok((until, deaths))
 }
 
-/// The positions of the segments (sql/functions/ready_log.sql, `segments`).
+/// The positions of the segments (sql/functions/segments.sql, `segments`).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SegmentPositions {
     pub(crate) ready_low: i64,

@@ -20,7 +20,7 @@ pub(crate) use within::migrate_within;
 /// Resolves names in `pg_catalog` in whatever session the texts are executed: views, defaults and
 /// checks keep the functions and operators that their names resolved to. Strings are read as in
 /// standard SQL. A function may be created before one that it calls.
-const PIN_SEARCH_PATH: &str = "SET LOCAL search_path = pg_catalog, pg_temp;
+const PIN_SETTINGS: &str = "SET LOCAL search_path = pg_catalog, pg_temp;
 SET LOCAL standard_conforming_strings = on;
 SET LOCAL check_function_bodies = off";
 
@@ -196,7 +196,7 @@ struct AppliedStep {
 }
 
 impl AppliedStep {
-    fn of(answer: &str) -> Result<Self, serde_json::Error> {
+    fn parse(answer: &str) -> Result<Self, serde_json::Error> {
         let (name, checksum, version) = serde_json::from_str(answer)?;
         Ok(Self {
             name,
@@ -215,7 +215,7 @@ struct MissingParts {
 impl MissingParts {
     /// Fails if the schema is newer than that of the next minor version, or was not written by
     /// posthaste.
-    fn of(known: &[AppliedStep]) -> Result<Self, Error> {
+    fn new(known: &[AppliedStep]) -> Result<Self, Error> {
         let ours = parse_version(VERSION);
         for row in known {
             if !is_served(parse_version(&row.version), ours) {
@@ -293,7 +293,7 @@ async fn read_ledger<E: Executor>(
     match executor.texts(READ_LEDGER, &[]).await {
         Ok(rows) => {
             let known: Result<Vec<AppliedStep>, _> =
-                rows.iter().map(|row| AppliedStep::of(row)).collect();
+                rows.iter().map(|row| AppliedStep::parse(row)).collect();
             known.map(Ok).map_err(unreadable_answer)
         }
         Err(error) if error.sqlstate() == Some(&SqlState::UNDEFINED_COLUMN) => {
@@ -311,11 +311,6 @@ async fn read_ledger<E: Executor>(
 /// Fails unless this program can work on the schema: it must have every step, and the functions of
 /// this version or of a newer one up to the next minor version. The error contains the remedy.
 pub async fn check_schema(client: &Client) -> Result<(), Error> {
-    require_current(client).await
-}
-
-/// Fails unless every step of this version was applied: a worker on another schema would misbehave.
-pub(crate) async fn require_current(client: &Client) -> Result<(), Error> {
     let mut executor = client;
     let server = executor.texts(READ_SERVER_VERSION, &[]).await;
     let server = server.map_err(Error::driver("cannot read the server's version"))?;
@@ -337,7 +332,7 @@ pub(crate) async fn require_current(client: &Client) -> Result<(), Error> {
     if known.is_empty() {
         refuse_without_rows(&mut executor).await?;
     }
-    let due = MissingParts::of(&known)?;
+    let due = MissingParts::new(&known)?;
     let there = known.iter().find(|row| row.name == FUNCTIONS_NAME);
     // The functions of two programs of one version differ only by how they are built.
     let has_functions =

@@ -3,6 +3,7 @@
 mod acknowledge;
 mod claims;
 pub(crate) mod client;
+pub(crate) mod copied_database;
 pub(crate) mod counters;
 pub(crate) mod direct_connection;
 mod duties;
@@ -16,13 +17,12 @@ pub(crate) mod parameter;
 pub(crate) mod periodic;
 pub(crate) mod place;
 pub(crate) mod prose;
+pub(crate) mod rebase;
 pub(crate) mod reconnecting;
 mod repeat;
-pub(crate) mod restore;
 pub(crate) mod roles;
 mod schema;
 pub(crate) mod session;
-pub(crate) mod site;
 
 use std::time::Duration;
 
@@ -84,7 +84,7 @@ pub(crate) async fn register(
         )
         .await?;
     let refused = rows.first().map(|row| row.try_get(3)).transpose();
-    site::fail_if_refused(refused.map_err(Error::postgres(what))?.flatten())?;
+    copied_database::fail_if_refused(refused.map_err(Error::postgres(what))?.flatten())?;
     let worker = first(&rows, what)?;
     let registered = rows[0].try_get(4).map_err(Error::postgres(what))?;
     site.record_admission(worker, registered);

@@ -5,8 +5,8 @@ use jiff::Timestamp;
 
 use super::one;
 use super::parameter::typed;
+use super::rebase::BEGIN_WITHOUT_LOCK_TIMEOUT;
 use super::reconnecting::ReconnectingClient;
-use super::restore::BEGIN_WITHOUT_LOCK_TIMEOUT;
 use crate::error::Error;
 use crate::json_text::JsonText;
 use crate::periodic::Periodic;

@@ -18,10 +18,10 @@ use tokio::sync::Mutex;
 use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;
 
+use super::copied_database::Site;
 use super::direct_connection::is_direct;
 use super::parameter::{Parameter, typed};
 use super::place::server_location;
-use super::site::Site;
 use crate::error::{Error, ErrorKind};
 
 /// The longest timeout. If no answer arrives within the timeout, the connection is taken for dead

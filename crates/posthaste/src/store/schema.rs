@@ -111,13 +111,13 @@ const SCHEMA_FILES: &[&str] = &[
     include_str!("../../sql/functions/periodic.sql"),
     include_str!("../../sql/functions/promote.sql"),
     include_str!("../../sql/functions/rate.sql"),
-    include_str!("../../sql/functions/ready_log.sql"),
+    include_str!("../../sql/functions/segments.sql"),
     include_str!("../../sql/functions/rebase.sql"),
     include_str!("../../sql/functions/relay.sql"),
     include_str!("../../sql/functions/rescue.sql"),
     include_str!("../../sql/functions/identity.sql"),
     include_str!("../../sql/functions/restored.sql"),
-    include_str!("../../sql/functions/site.sql"),
+    include_str!("../../sql/functions/copied_database.sql"),
     include_str!("../../sql/functions/rows.sql"),
     include_str!("../../sql/functions/sample.sql"),
     include_str!("../../sql/functions/schedule.sql"),
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn no_repeat_marker_and_no_mutation_is_left() {
+    fn the_installed_sql_has_no_repeat_markers_and_no_test_mutations() {
         let mut texts = vec![&**FUNCTIONS];
         for step in STEPS.iter() {
             texts.extend([&*step.before, &*step.after]);

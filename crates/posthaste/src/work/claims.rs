@@ -274,13 +274,13 @@ impl ClaimInbox {
 
     fn give_back(&self) {
         self.stopping.cancel();
-        self.release_matching(|_| true);
+        self.give_back_matching(|_| true);
     }
 
-    fn release_matching(&self, which: impl Fn(&Delivery) -> bool) {
+    fn give_back_matching(&self, matches: impl Fn(&Delivery) -> bool) {
         let given: Vec<Delivery> = {
             let mut waiting = self.waiting();
-            waiting.extract_if(.., |one| which(one)).collect()
+            waiting.extract_if(.., |one| matches(one)).collect()
         };
         given.into_iter().for_each(|one| one.ticket.give_back());
     }
@@ -330,7 +330,7 @@ impl Consumer for InboxIntake {
         let overdue = held.iter().filter(|one| one.since.elapsed() > timeout);
         overdue.for_each(|one| one.end(RunResult::TimedOut(timeout)));
         let now = Timestamp::now();
-        self.0.release_matching(|one| {
+        self.0.give_back_matching(|one| {
             let waited = one.ticket.began.elapsed();
             // A job whose worker died keeps all claims of this process waiting.
             let is_urgent = one.job.crashes > 0 || one.job.expires_at <= now;

@@ -25,7 +25,7 @@ use crate::parts::failing_endpoints::FailingEndpoints;
 use crate::parts::oldest_unanswered::OldestUnanswered;
 use crate::parts::queue::QueueState;
 use crate::shutdown::Signals;
-use crate::store::site::Site;
+use crate::store::copied_database::Site;
 use crate::store::{self, migrate};
 pub use builder::WorkerBuilder;
 use runner::Runner;
@@ -57,7 +57,7 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
             None => self.database.listen()?,
         };
         let client = self.database.client().await?;
-        migrate::require_current(&client).await?;
+        migrate::check_schema(&client).await?;
         // The engine connects with the manager of this pool.
         let pool = self.database.pool(1)?;
         let site = Arc::new(Site::new(self.config.site.as_deref(), &pool));

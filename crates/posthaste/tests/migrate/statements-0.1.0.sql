@@ -209,18 +209,7 @@ UPDATE posthaste.bulk_action AS a
  WHERE a.id = $1::integer AND a.state = 'running'
 RETURNING a.state, a.jobs;
 
--- bulk_go_on.sql
--- takes: int4, uuid
--- returns: state text, jobs int8
-UPDATE posthaste.bulk_action AS a
-   SET state = 'running', ended_at = NULL, stopped_by = NULL, last_error = NULL, failures = 0,
-       place = CASE WHEN a.action <> 'cancel' THEN a.place END, passes = 0,
-       driver = $2::uuid, driven_until = clock_timestamp() + interval '10 s',
-       identity = posthaste.current_identity()
- WHERE a.id = $1::integer AND a.state IN ('stopped', 'failed')
-RETURNING a.state, a.jobs;
-
--- bulk_kept.sql
+-- bulk_given_up.sql
 -- takes: text, timestamptz, int8, timestamptz, text, text, text, text, int8, int8, timestamptz
 -- takes: text, int4
 -- returns: id int8, died_at timestamptz, scanned int8
@@ -247,6 +236,17 @@ SELECT m.id, m.died_at, NULL::bigint AS scanned FROM matching m
 UNION ALL
 SELECT l.id, l.died_at, l.rows FROM scanned l
  ORDER BY scanned NULLS FIRST, died_at, id;
+
+-- bulk_go_on.sql
+-- takes: int4, uuid
+-- returns: state text, jobs int8
+UPDATE posthaste.bulk_action AS a
+   SET state = 'running', ended_at = NULL, stopped_by = NULL, last_error = NULL, failures = 0,
+       place = CASE WHEN a.action <> 'cancel' THEN a.place END, passes = 0,
+       driver = $2::uuid, driven_until = clock_timestamp() + interval '10 s',
+       identity = posthaste.current_identity()
+ WHERE a.id = $1::integer AND a.state IN ('stopped', 'failed')
+RETURNING a.state, a.jobs;
 
 -- bulk_lock.sql
 -- takes: int4
@@ -1041,6 +1041,57 @@ SELECT g.state, g.queue, count(*) AS jobs, min(g.died_at) AS since,
           ORDER BY d.died_at DESC LIMIT 1000)) g
  GROUP BY g.state, g.queue ORDER BY g.state, jobs DESC, g.queue;
 
+-- given_up.sql
+-- takes: text, timestamptz, int8, text, text, text, text, int8, int8, timestamptz, timestamptz
+-- takes: text, int4
+-- returns: id int8, died_at timestamptz, name text, queue text, priority int4, state text
+-- returns: attempt int4, max_attempts int4, enqueued_at timestamptz, scheduled_at timestamptz
+-- returns: tag text, last_error text, kwargs text, kwargs_bytes int4
+WITH near AS MATERIALIZED (
+  SELECT d.id, d.died_at, d.queue, d.name, d.tag, d.last_error, d.ordering_key, d.priority
+    FROM posthaste.dead d
+   WHERE d.state = $1::text AND d.died_at <= $2::timestamptz
+     AND (d.died_at, d.id) < ($2::timestamptz, $3::bigint)
+     AND d.died_at >= coalesce($10::timestamptz, '-infinity')
+     AND d.died_at < coalesce($11::timestamptz, 'infinity')
+   ORDER BY d.died_at DESC, d.id DESC LIMIT $8::bigint
+), matching AS MATERIALIZED (
+  SELECT n.id FROM near n
+   WHERE ($4::text IS NULL OR n.queue LIKE $4::text) AND ($5::text IS NULL OR n.name LIKE $5::text)
+     AND ($6::text IS NULL OR n.tag LIKE $6::text)
+     AND ($7::text IS NULL OR n.last_error LIKE $7::text)
+     AND ($12::text IS NULL OR n.ordering_key LIKE $12::text)
+     AND ($13::integer IS NULL OR n.priority = $13::integer)
+   ORDER BY n.died_at DESC, n.id DESC LIMIT $9::bigint
+), scanned AS (
+  SELECT n.id, n.died_at, count(*) OVER () AS rows FROM near n ORDER BY n.died_at, n.id LIMIT 1
+)
+SELECT d.id, d.died_at, d.name, d.queue, d.priority, d.state, d.attempt, d.max_attempts,
+       d.enqueued_at, d.scheduled_at, d.tag, left(d.last_error, 400) AS last_error,
+       CASE WHEN d.kwargs_bytes <= 4096 THEN d.kwargs::text END AS kwargs, d.kwargs_bytes
+  FROM posthaste.dead d WHERE d.id = ANY (ARRAY(SELECT m.id FROM matching m))
+UNION ALL
+SELECT l.id, l.died_at, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+       l.rows::integer
+  FROM scanned l
+ ORDER BY died_at DESC, id DESC;
+
+-- given_up_count.sql
+-- takes: text, text, text, text, text, int8, timestamptz, timestamptz, text, int4
+-- returns: matching int8, scanned int8
+SELECT count(*) FILTER (WHERE ($2::text IS NULL OR d.queue LIKE $2::text)
+                          AND ($3::text IS NULL OR d.name LIKE $3::text)
+                          AND ($4::text IS NULL OR d.tag LIKE $4::text)
+                          AND ($5::text IS NULL OR d.last_error LIKE $5::text)
+                          AND ($9::text IS NULL OR d.ordering_key LIKE $9::text)
+                          AND ($10::integer IS NULL OR d.priority = $10::integer)) AS matching,
+       count(*) AS scanned
+  FROM (SELECT d.queue, d.name, d.tag, d.last_error, d.ordering_key, d.priority
+          FROM posthaste.dead d
+         WHERE ($1::text IS NULL OR d.state = $1::text)
+           AND ($7::timestamptz IS NULL OR d.died_at >= $7::timestamptz)
+           AND ($8::timestamptz IS NULL OR d.died_at < $8::timestamptz) LIMIT $6::bigint) d;
+
 -- holders.sql
 -- returns: kind text, pid int4, name text, role text, application text, address text, database text
 -- returns: state text, is_read bool, is_logical bool, is_by_slot bool, seconds float8
@@ -1384,63 +1435,6 @@ SELECT DISTINCT ON (m.epoch) m.*
   FROM (SELECT * FROM posthaste.capture_mark_0 UNION ALL SELECT * FROM posthaste.capture_mark_1) m
   JOIN posthaste.capture c ON c.epoch = m.epoch
  ORDER BY m.epoch, m.commit DESC, m.record DESC, m.row DESC, m.done DESC;
-
--- kept.sql
--- takes: text, timestamptz, int8, text, text, text, text, int8, int8, timestamptz, timestamptz
--- takes: text, int4
--- returns: id int8, died_at timestamptz, name text, queue text, priority int4, state text
--- returns: attempt int4, max_attempts int4, enqueued_at timestamptz, scheduled_at timestamptz
--- returns: tag text, last_error text, kwargs text, kwargs_bytes int4
-WITH near AS MATERIALIZED (
-  SELECT d.id, d.died_at, d.queue, d.name, d.tag, d.last_error, d.ordering_key, d.priority
-    FROM posthaste.dead d
-   WHERE d.state = $1::text AND d.died_at <= $2::timestamptz
-     AND (d.died_at, d.id) < ($2::timestamptz, $3::bigint)
-     AND d.died_at >= coalesce($10::timestamptz, '-infinity')
-     AND d.died_at < coalesce($11::timestamptz, 'infinity')
-   ORDER BY d.died_at DESC, d.id DESC LIMIT $8::bigint
-), matching AS MATERIALIZED (
-  SELECT n.id FROM near n
-   WHERE ($4::text IS NULL OR n.queue LIKE $4::text) AND ($5::text IS NULL OR n.name LIKE $5::text)
-     AND ($6::text IS NULL OR n.tag LIKE $6::text)
-     AND ($7::text IS NULL OR n.last_error LIKE $7::text)
-     AND ($12::text IS NULL OR n.ordering_key LIKE $12::text)
-     AND ($13::integer IS NULL OR n.priority = $13::integer)
-   ORDER BY n.died_at DESC, n.id DESC LIMIT $9::bigint
-), scanned AS (
-  SELECT n.id, n.died_at, count(*) OVER () AS rows FROM near n ORDER BY n.died_at, n.id LIMIT 1
-)
-SELECT d.id, d.died_at, d.name, d.queue, d.priority, d.state, d.attempt, d.max_attempts,
-       d.enqueued_at, d.scheduled_at, d.tag, left(d.last_error, 400) AS last_error,
-       CASE WHEN d.kwargs_bytes <= 4096 THEN d.kwargs::text END AS kwargs, d.kwargs_bytes
-  FROM posthaste.dead d WHERE d.id = ANY (ARRAY(SELECT m.id FROM matching m))
-UNION ALL
-SELECT l.id, l.died_at, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-       l.rows::integer
-  FROM scanned l
- ORDER BY died_at DESC, id DESC;
-
--- kept_count.sql
--- takes: text, text, text, text, text, int8, timestamptz, timestamptz, text, int4
--- returns: matching int8, scanned int8
-SELECT count(*) FILTER (WHERE ($2::text IS NULL OR d.queue LIKE $2::text)
-                          AND ($3::text IS NULL OR d.name LIKE $3::text)
-                          AND ($4::text IS NULL OR d.tag LIKE $4::text)
-                          AND ($5::text IS NULL OR d.last_error LIKE $5::text)
-                          AND ($9::text IS NULL OR d.ordering_key LIKE $9::text)
-                          AND ($10::integer IS NULL OR d.priority = $10::integer)) AS matching,
-       count(*) AS scanned
-  FROM (SELECT d.queue, d.name, d.tag, d.last_error, d.ordering_key, d.priority
-          FROM posthaste.dead d
-         WHERE ($1::text IS NULL OR d.state = $1::text)
-           AND ($7::timestamptz IS NULL OR d.died_at >= $7::timestamptz)
-           AND ($8::timestamptz IS NULL OR d.died_at < $8::timestamptz) LIMIT $6::bigint) d;
-
--- kept_for.sql
--- returns: attempts float8, inbox float8
-SELECT extract(epoch FROM s.keep_attempts)::double precision AS attempts,
-       extract(epoch FROM s.keep_inbox)::double precision AS inbox
-  FROM posthaste.setting s;
 
 -- lead.sql
 -- takes: int8, int8
@@ -1969,6 +1963,12 @@ SELECT current_setting('wal_level'::text) AS wal_level,
 -- takes: int2, int8, uuid, int4, int8, text
 -- returns: reschedule bool
 SELECT posthaste.reschedule($1, $2, $3, $4, $5::bigint::float8 * interval '1 millisecond', $6);
+
+-- retention.sql
+-- returns: attempts float8, inbox float8
+SELECT extract(epoch FROM s.keep_attempts)::double precision AS attempts,
+       extract(epoch FROM s.keep_inbox)::double precision AS inbox
+  FROM posthaste.setting s;
 
 -- retry.sql
 -- takes: _int8, text, text, text, text, text, int4

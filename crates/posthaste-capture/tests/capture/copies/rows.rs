@@ -99,7 +99,7 @@ async fn outbox_rows_are_copied_as_messages() {
         .await;
     let capture = outbox();
     world.install(&capture).await;
-    capture.copy_all(&world.database()).await.unwrap();
+    capture.request_copies(&world.database()).await.unwrap();
     world.catch_up(&capture).await.unwrap();
     let jobs = world.jobs().await;
     assert_eq!(jobs.len(), 1);

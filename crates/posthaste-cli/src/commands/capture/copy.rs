@@ -80,7 +80,7 @@ pub(super) async fn copy(
             let capture = arguments.config.capture(name)?;
             let database = database.address().database();
             let begun = capture
-                .copy(&database, table, arguments.filter.as_deref())
+                .request_copy(&database, table, arguments.filter.as_deref())
                 .await;
             if !begun.map_err(|error| anyhow!("capture {name}: {error}"))? {
                 bail!("a copy of {table} is already in progress; --cancel cancels it");

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use anyhow::{Context as _, anyhow};
-use posthaste_capture::{Installation, Position};
+use anyhow::{Context as _, anyhow, bail};
+use posthaste_capture::{Installation, PauseOutcome, Position};
 use serde::Serialize;
 use serde_json::json;
 
@@ -128,7 +128,7 @@ pub(super) async fn install(
             installed.with_context(|| format!("cannot install capture {name}"))?,
         ));
         if arguments.copy {
-            let begun = capture.copy_all(&address).await;
+            let begun = capture.request_copies(&address).await;
             begun.map_err(|error| anyhow!("capture {name}: {error}"))?;
         }
     }
@@ -142,8 +142,8 @@ pub(super) async fn pause(
 ) -> anyhow::Result<()> {
     let client = database.address().connect().await?;
     let name = &arguments.capture;
-    let changed = posthaste_capture::pause(&client, name).await?;
-    let text = match require_installed(name, changed)? {
+    let changed = require_installed(name, posthaste_capture::pause(&client, name).await?)?;
+    let text = match changed {
         true => {
             format!("{name} is paused; the server retains its log until the capture is resumed")
         }
@@ -159,19 +159,24 @@ pub(super) async fn resume(
 ) -> anyhow::Result<()> {
     let client = database.address().connect().await?;
     let name = &arguments.capture;
-    let changed = posthaste_capture::resume(&client, name).await?;
-    let text = match require_installed(name, changed)? {
+    let changed = require_installed(name, posthaste_capture::resume(&client, name).await?)?;
+    let text = match changed {
         true => format!("{name} is resumed"),
         false => format!("{name} is not paused"),
     };
     terminal.print_result(text, &pause_result(name, false, changed))
 }
 
-fn require_installed(name: &str, changed: Option<bool>) -> anyhow::Result<bool> {
-    changed.with_context(|| format!("no capture {name} is installed"))
+/// Returns whether the capture changed.
+fn require_installed(name: &str, outcome: PauseOutcome) -> anyhow::Result<bool> {
+    match outcome {
+        PauseOutcome::Changed => Ok(true),
+        PauseOutcome::Unchanged => Ok(false),
+        PauseOutcome::NoCapture => bail!("no capture {name} is installed"),
+    }
 }
 
-fn pause_result(name: &str, is_paused: bool, changed: Option<bool>) -> serde_json::Value {
+fn pause_result(name: &str, is_paused: bool, changed: bool) -> serde_json::Value {
     json!({ "capture": name, "paused": is_paused, "changed": changed })
 }
 
@@ -185,7 +190,7 @@ pub(super) async fn begin(
     let begun = async {
         let begun = capture.begin(&database).await?;
         if arguments.copy {
-            capture.copy_all(&database).await?;
+            capture.request_copies(&database).await?;
         }
         Ok::<_, posthaste_capture::Error>(CaptureResult(begun))
     };

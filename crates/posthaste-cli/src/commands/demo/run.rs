@@ -235,7 +235,7 @@ impl Run {
     }
 
     /// Returns the number of jobs of this run that are not dead, expired or discarded.
-    pub(crate) async fn open_jobs(&self, client: &Client) -> anyhow::Result<i64> {
+    pub(crate) async fn count_unfinished_jobs(&self, client: &Client) -> anyhow::Result<i64> {
         let row = client
             .query_typed_one(include_str!("open.sql"), &[(&self.id, Type::INT8)])
             .await?;

@@ -34,11 +34,11 @@ pub(super) async fn cancel(
     terminal: &Terminal,
     chosen: &JobSelection,
 ) -> anyhow::Result<()> {
-    let met = match chosen.ids.is_empty() || !chosen.which.is_any() {
+    let met = match chosen.ids.is_empty() || !chosen.which.has_no_condition() {
         true => cancel_all(client, &unfinished_ids(client, chosen).await?).await?,
         false => cancel_all(client, &chosen.ids).await?,
     };
-    let says: DescribeState = match chosen.which.is_any() {
+    let says: DescribeState = match chosen.which.has_no_condition() {
         true => after_cancel,
         // An unaffected job may exist and not match the conditions.
         false => |state| match state {

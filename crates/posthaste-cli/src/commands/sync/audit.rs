@@ -5,12 +5,12 @@ use std::fmt;
 
 use indicatif::HumanCount;
 use posthaste_observe::format::pluralize;
-use posthaste_sync::{Access, Audit, Audited, Difference};
+use posthaste_sync::{Access, Audit, AuditReport, Difference};
 use serde::Serialize;
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
-use super::behind::{self, Behind, Problem};
+use super::behind::{self, Problem, SyncLag};
 use crate::database::Database;
 use crate::failure::{self, CommandExit};
 use crate::options::parse_rate_per_second;
@@ -85,7 +85,7 @@ pub(super) async fn run(
             ));
         }
         let behind = behind::lagging_syncs(&client).await?.remove(table.name());
-        reports.push(AuditReport::new(table.name(), found).with_lag(behind.unwrap_or_default()));
+        reports.push(TableAudit::new(table.name(), found).with_lag(behind.unwrap_or_default()));
     }
     terminal.print_results(&reports, "no tables")?;
     let unequal: Vec<&str> = reports
@@ -108,7 +108,7 @@ pub(super) async fn run(
 async fn record_result(
     client: &Client,
     table: &str,
-    found: &Audited,
+    found: &AuditReport,
     contents: bool,
 ) -> Result<(), tokio_postgres::Error> {
     let number = |of: u64| i64::try_from(of).unwrap_or(i64::MAX);
@@ -130,9 +130,9 @@ async fn record_result(
         .map(drop)
 }
 
-/// The result of an audit.
+/// The result of the audit of a table.
 #[derive(Serialize)]
-pub(crate) struct AuditReport {
+pub(crate) struct TableAudit {
     table: String,
     /// Whether both sides are equal now.
     pub(crate) is_equal: bool,
@@ -160,8 +160,8 @@ struct NamedDifference {
     how: &'static str,
 }
 
-impl AuditReport {
-    pub(crate) fn new(table: &str, found: Audited) -> Self {
+impl TableAudit {
+    pub(crate) fn new(table: &str, found: AuditReport) -> Self {
         let named = found.named.iter().map(|(id, difference)| NamedDifference {
             id: id.clone(),
             how: difference_name(*difference),
@@ -186,8 +186,8 @@ impl AuditReport {
         }
     }
 
-    fn with_lag(self, behind: Behind) -> Self {
-        let problems = behind.problems;
+    fn with_lag(self, lag: SyncLag) -> Self {
+        let problems = lag.problems;
         Self { problems, ..self }
     }
 }
@@ -204,7 +204,7 @@ fn difference_name(difference: Difference) -> &'static str {
     }
 }
 
-impl fmt::Display for AuditReport {
+impl fmt::Display for TableAudit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rows = pluralize(self.rows, "row", "rows");
         let documents = pluralize(self.documents, "document", "documents");

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use posthaste_elastic::two_phase::{Audit, Coordinator};
+use posthaste_elastic::two_phase::{AuditReport, Coordinator};
 use posthaste_observe::format::pluralize;
 use serde::Serialize;
 
@@ -14,7 +14,7 @@ const INCONSISTENT_EXIT_CODE: u8 = 3;
 
 #[derive(Serialize)]
 #[serde(transparent)]
-struct Report(Audit);
+struct Report(AuditReport);
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -72,7 +72,7 @@ pub(super) async fn run(coordinator: &Coordinator, terminal: &Terminal) -> anyho
 }
 
 /// Fails with exit code 3 if the audit found inconsistencies.
-fn require_consistent(audit: &Audit) -> anyhow::Result<()> {
+fn require_consistent(audit: &AuditReport) -> anyhow::Result<()> {
     if !audit.agrees() {
         let wrong = audit.disagreements.len() as u64 + audit.more;
         return Err(CommandExit {
@@ -102,11 +102,11 @@ mod tests {
 
     #[test]
     fn audits_with_unchecked_records_exit_with_1() {
-        assert!(require_consistent(&Audit::default()).is_ok());
-        let moving = Audit {
+        assert!(require_consistent(&AuditReport::default()).is_ok());
+        let moving = AuditReport {
             moving: 1_001,
             not_judged: vec!["hot".into(); 1_000],
-            ..Audit::default()
+            ..AuditReport::default()
         };
         let text = Report(moving.clone()).to_string();
         assert!(text.contains("not checked: document hot,"), "{text}");
@@ -118,7 +118,7 @@ mod tests {
             transaction: Some("ghost".into()),
             fault: Fault::Unknown,
         };
-        let wrong = Audit {
+        let wrong = AuditReport {
             disagreements: vec![ghost],
             ..moving
         };

@@ -67,7 +67,7 @@ fn snapshot(reading: Reading) -> Snapshot {
 }
 
 /// Returns the alerts that fire after the last reading.
-fn firing(readings: &[Reading]) -> Vec<Finding> {
+fn firing_alerts(readings: &[Reading]) -> Vec<Finding> {
     let scope = AlertScope {
         queues: vec!["mail".into()],
         exempt: Vec::new(),
@@ -133,7 +133,7 @@ fn prometheus_raises_the_same_alerts_for_random_samples() {
     let mut fired = BTreeMap::<Kind, u64>::new();
     for seed in 0..SERIES {
         let readings = random_readings(seed);
-        let firing = firing(&readings);
+        let firing = firing_alerts(&readings);
         for one in &firing {
             *fired.entry(one.kind).or_default() += 1;
         }

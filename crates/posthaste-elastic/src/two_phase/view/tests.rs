@@ -53,7 +53,7 @@ fn snapshot(life: &Life, a: usize, b: usize) -> Snapshot {
 fn known(life: &Life, states: [State; 2]) -> KnownTransactions {
     let mut known = KnownTransactions::default();
     for state in states {
-        known.begin_snapshot();
+        known.advance_snapshot();
         if !known.is_decided(life.transfer.id()) {
             let record = Record::new(&life.transfer, state);
             known.add(life.transfer.id().clone(), Some(record));
@@ -116,7 +116,7 @@ fn the_winner_of_two_later_sets_is_unknown() {
     // Open after the previous snapshot, committed after this one, not held when read.
     let mut known = KnownTransactions::default();
     for (state, setters) in [(State::Pending, 2), (State::Committed, 1)] {
-        known.begin_snapshot();
+        known.advance_snapshot();
         for setter in ["z", "m"].into_iter().take(setters).map(set) {
             let record = Record::new(&setter, state);
             known.add(setter.id().clone(), Some(record));

@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_subjects_are_reported() {
+    fn invalid_subjects_and_reserved_headers_are_reported() {
         for good in ["mail", "mail.sent", "a.b*c.>d"] {
             assert_eq!(subject_problem(good), None, "{good}");
         }

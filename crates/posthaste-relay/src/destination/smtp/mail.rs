@@ -22,7 +22,7 @@ pub(super) struct Mail {
 
 /// Headers about the sender, identity, date or encoding of a mail: a route may set only those in
 /// [`INTERPRETED_HEADERS`].
-const OWN_HEADERS: [&str; 8] = [
+const RESERVED_HEADERS: [&str; 8] = [
     "bcc",
     "content-transfer-encoding",
     "date",
@@ -115,7 +115,7 @@ impl Mail {
 /// Returns why a route may not set a header of this name.
 pub(super) fn header_objection(name: &str) -> Option<String> {
     let is = |list: &[&str]| list.iter().any(|one| name.eq_ignore_ascii_case(one));
-    (is(&OWN_HEADERS) && !is(&INTERPRETED_HEADERS)).then(|| "cannot be set by a route".into())
+    (is(&RESERVED_HEADERS) && !is(&INTERPRETED_HEADERS)).then(|| "cannot be set by a route".into())
 }
 
 /// The headers of the route. None contains a line break.

@@ -2,7 +2,7 @@
 
 use posthaste_elastic::{Operation, Reading, Source};
 use posthaste_sync::{
-    Audit, Audited, Difference, Elastic, ElasticClient, Index, Mark, Pass, Proof, Reason,
+    Audit, AuditReport, Difference, Elastic, ElasticClient, Index, Mark, Pass, Proof, Reason,
     SyncOutcome, SyncRequest, Write,
 };
 use posthaste_testkit::elastic::FakeElastic;
@@ -15,7 +15,7 @@ use crate::sync::conformance::write;
 use crate::sync::world::{Line, World};
 
 /// Runs an audit whose pages are smaller than the index.
-async fn audited(rows: &Immediate, index: &Elastic, repair: bool) -> Audited {
+async fn audited(rows: &Immediate, index: &Elastic, repair: bool) -> AuditReport {
     let audit = Audit {
         page: 4,
         repair,

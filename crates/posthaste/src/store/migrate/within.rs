@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use serde::Deserialize;
 
 use super::{
-    CANNOT_MIGRATE, LEDGER_DDL, MIGRATION_LOCK, MigrationReport, MissingParts, PIN_SEARCH_PATH,
+    CANNOT_MIGRATE, LEDGER_DDL, MIGRATION_LOCK, MigrationReport, MissingParts, PIN_SETTINGS,
     READ_TRANSACTION_STATE, RECORD_STEP, RESTORED, VERSION,
 };
 use super::{read_ledger, refuse_without_rows, require_supported_server};
@@ -26,7 +26,7 @@ const SET_TRANSACTION_MARK: &str =
 /// collide.
 static TABLE_STEPS: LazyLock<Text> = LazyLock::new(|| {
     Text::new(format!(
-        "{PIN_SEARCH_PATH};\n{MIGRATION_LOCK};\nSET LOCAL client_min_messages = warning;\n\
+        "{PIN_SETTINGS};\n{MIGRATION_LOCK};\nSET LOCAL client_min_messages = warning;\n\
          SET LOCAL lock_timeout = '200ms';\nSET LOCAL statement_timeout = 0;\n{LEDGER_DDL}"
     ))
 });
@@ -92,7 +92,7 @@ async fn open_table_steps<E: Executor>(
     if known.is_empty() {
         refuse_without_rows(executor).await?;
     }
-    let due = MissingParts::of(&known)?;
+    let due = MissingParts::new(&known)?;
     for text in due.texts() {
         run_text(executor, text, failed).await?;
     }

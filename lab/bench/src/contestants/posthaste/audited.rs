@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ::posthaste_sync::{Audit, Audited, Postgres, Row, RowVersion, Source, SourceError, Table};
+use ::posthaste_sync::{Audit, AuditReport, Postgres, Row, RowVersion, Source, SourceError, Table};
 use anyhow::{Context, Result};
 use futures_util::future::BoxFuture;
 
@@ -31,7 +31,7 @@ pub(crate) async fn fill_equal(database: &Database, rows: u64) -> Result<()> {
 
 /// Runs an audit. Returns its result, and the memory of this process after each `every` rows and
 /// documents.
-pub(crate) async fn audit(database: &Database, every: u64) -> Result<(Audited, Vec<u64>)> {
+pub(crate) async fn audit(database: &Database, every: u64) -> Result<(AuditReport, Vec<u64>)> {
     let pool = pool(database.config().clone())?;
     let source = Sampled {
         rows: Table::new(pool.clone(), "page"),

@@ -108,7 +108,9 @@ async fn commit_packages(client: &mut Client, folder: &Path, run: i64) -> anyhow
         }
         // Skips rows that earlier processes have committed.
         while read < loaded {
-            lines.next().context("the file has become shorter")??;
+            lines
+                .next()
+                .context("the file is shorter than when the load began")??;
             read += 1;
         }
         let mut batch = Vec::new();

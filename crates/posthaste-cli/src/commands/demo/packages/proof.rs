@@ -1,6 +1,6 @@
 //! Deletes documents directly in the index, and proves that the index equals the table at the end.
 
-use posthaste_sync::{Access, Audit, Audited, Index, Synced};
+use posthaste_sync::{Access, Audit, AuditReport, Index, Synced};
 use sha2::{Digest as _, Sha256};
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
@@ -32,8 +32,8 @@ pub(super) async fn remove_some(client: &Client, run: i64, kills: i32) -> anyhow
 
 /// The results of the audits and of an independent count.
 pub(super) struct Proof {
-    pub(super) before: Audited,
-    pub(super) after: Audited,
+    pub(super) before: AuditReport,
+    pub(super) after: AuditReport,
     pub(super) search: Vec<String>,
     /// The counts of Postgres and of the index, each with a digest of ids and versions.
     pub(super) postgres: (u64, String),
@@ -70,7 +70,7 @@ impl Proof {
 
     /// Returns the first problem, `None` if the proof holds; `removed` documents were deleted.
     pub(super) fn problem(&self, removed: u64) -> Option<String> {
-        let Audited {
+        let AuditReport {
             missing,
             stale,
             orphaned,

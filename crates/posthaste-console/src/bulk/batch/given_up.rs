@@ -12,7 +12,7 @@ use crate::window::{Cursor, GIVEN_UP_STATES};
 impl Batch<'_> {
     pub(super) async fn redrive_or_delete(&self) -> Result<Step, StoreError> {
         let mut here = self.step_without_effect();
-        let Some(Cursor::Kept(state, at, id)) = self.current_place() else {
+        let Some(Cursor::GivenUp(state, at, id)) = self.current_place() else {
             return Ok(Step {
                 is_over: true,
                 ..here
@@ -28,7 +28,7 @@ impl Batch<'_> {
             (false, _) => session.jobs()?.redrive(&job_ids(&found.ids)).await?.len(),
         };
         let next = match found.next {
-            Some((at, id)) => Some(Cursor::Kept(state, at, id)),
+            Some((at, id)) => Some(Cursor::GivenUp(state, at, id)),
             None => self.first_place_after(state),
         };
         here.is_over = next.is_none();
@@ -46,7 +46,7 @@ impl Batch<'_> {
 
     fn first_place_of(&self, state: State) -> Option<Cursor> {
         let since = self.filter.since_at().unwrap_or(Timestamp::UNIX_EPOCH);
-        Some(Cursor::Kept(state, since, -1))
+        Some(Cursor::GivenUp(state, since, -1))
     }
 
     /// Returns the first position in the next state; `None` if the filter selects one state, or

@@ -1,4 +1,4 @@
-//! Jobs that were given up and are kept: their number, and their deletion.
+//! Jobs that were given up: their number, and their deletion.
 
 use std::collections::HashSet;
 
@@ -32,7 +32,7 @@ pub(crate) async fn count_given_up(
         (&key, Type::TEXT),
         (&filter.priority, Type::INT4),
     ];
-    let sql = include_str!("kept_count.sql");
+    let sql = include_str!("given_up_count.sql");
     let rows = session.client()?.query_typed(sql, &values).await?;
     let Some(row) = rows.first() else {
         return Ok((0, false));

@@ -31,7 +31,7 @@ pub(super) const BEGIN_WITHOUT_LOCK_TIMEOUT: &str = "BEGIN ISOLATION LEVEL READ 
 /// # Ok(()) }
 /// ```
 pub async fn rebase(client: &mut Client, force: bool) -> Result<u64, Error> {
-    super::migrate::require_current(client).await?;
+    super::migrate::check_schema(client).await?;
     let failed = || Error::postgres("cannot rebase");
     // Committed separately: even if the second step fails, no worker can work until it succeeds.
     let transaction = begin_transaction(client).await?;

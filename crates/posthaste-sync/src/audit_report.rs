@@ -26,7 +26,7 @@ pub enum Difference {
 
 /// The result of an audit.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Audited {
+pub struct AuditReport {
     /// Rows that searches may find.
     pub rows: u64,
     /// Documents in the index, without the marks of deletions.
@@ -59,7 +59,7 @@ pub struct Audited {
     pub named: Vec<(String, Difference)>,
 }
 
-impl Audited {
+impl AuditReport {
     /// Returns whether both sides were equal by id and version, and by contents if these were
     /// checked, apart from [pending](Self::pending) documents.
     pub fn is_equal(&self) -> bool {

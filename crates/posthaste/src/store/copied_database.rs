@@ -1,4 +1,5 @@
-//! The site of a process, which decides whether it may work on a store (sql/functions/site.sql).
+//! The site of a process, which decides whether it may work on a store
+//! (sql/functions/copied_database.sql).
 
 use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
@@ -8,7 +9,7 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Client, IsolationLevel};
 
 use super::place::addresses;
-use super::restore::BEGIN_WITHOUT_LOCK_TIMEOUT;
+use super::rebase::BEGIN_WITHOUT_LOCK_TIMEOUT;
 use crate::error::{Error, ErrorCause, ErrorKind};
 
 /// The identity of a process for the store.
@@ -141,7 +142,7 @@ pub async fn adopt(
     let client = pool.get().await;
     let mut client =
         client.map_err(|error| Error::from(ErrorKind::Connect(ErrorCause::from_error(error))))?;
-    super::migrate::require_current(&client).await?;
+    super::migrate::check_schema(&client).await?;
     let transaction = client
         .build_transaction()
         .isolation_level(IsolationLevel::ReadCommitted)

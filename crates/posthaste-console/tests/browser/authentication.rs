@@ -16,7 +16,7 @@ async fn a_token_session_lasts_until_sign_out() {
         ..Settings::default()
     };
     let console = console_with(&database, settings).await;
-    let Some(window) = Window::open(&console, "the door in a browser").await else {
+    let Some(window) = Window::open(&console, "signing in with a browser").await else {
         return;
     };
     window.go("/queues").await;
