@@ -1886,11 +1886,12 @@ END $f$;
 -- of the batch are already closed and must not be handed out; there may be no others. o_last: no
 -- unclaimed job of the lane is left in this slot. It is false if the batch ended before its window,
 -- or if an earlier claim began that window: jobs that have arrived since are in the next window,
--- and come before those of newer slots.
+-- and come before those of newer slots. o_first_id is NULL unless all jobs of the batch are of one
+-- transaction, o_xid: then they are its rows from o_first_id to o_id.
 CREATE OR REPLACE FUNCTION posthaste.claim_0(
   p_queue text, p_priority integer, p_worker bigint, p_token uuid, p_limit integer, p_bytes bigint,
   p_expired boolean, p_now pg_snapshot, OUT o_batch bigint, OUT o_n integer, OUT o_bytes bigint,
-  OUT o_mixed boolean, OUT o_last boolean)
+  OUT o_mixed boolean, OUT o_last boolean, OUT o_xid xid8, OUT o_first_id bigint, OUT o_id bigint)
 LANGUAGE plpgsql AS $f$
 DECLARE
   w posthaste.lane_window := posthaste.window_0(p_queue, p_priority, p_now);
@@ -1906,6 +1907,7 @@ BEGIN
     w := posthaste.next_window(w, p_now);
   END LOOP;
   o_n := v_extent.o_n; o_bytes := v_extent.o_bytes; o_mixed := v_extent.o_mixed;
+  o_xid := v_extent.o_xid; o_first_id := v_extent.o_first_id; o_id := v_extent.o_id;
   INSERT INTO posthaste.claim_0 (batch, worker, queue, priority, token, lo, hi, from_xid, from_id,
       to_xid, to_id, n, exhausted)
   VALUES (nextval('posthaste.batch_id'), p_worker, p_queue, p_priority, p_token, w.lo, w.hi,
@@ -1923,7 +1925,7 @@ END $f$;
 CREATE OR REPLACE FUNCTION posthaste.claim_1(
   p_queue text, p_priority integer, p_worker bigint, p_token uuid, p_limit integer, p_bytes bigint,
   p_expired boolean, p_now pg_snapshot, OUT o_batch bigint, OUT o_n integer, OUT o_bytes bigint,
-  OUT o_mixed boolean, OUT o_last boolean)
+  OUT o_mixed boolean, OUT o_last boolean, OUT o_xid xid8, OUT o_first_id bigint, OUT o_id bigint)
 LANGUAGE plpgsql AS $f$
 DECLARE
   w posthaste.lane_window := posthaste.window_1(p_queue, p_priority, p_now);
@@ -1939,6 +1941,7 @@ BEGIN
     w := posthaste.next_window(w, p_now);
   END LOOP;
   o_n := v_extent.o_n; o_bytes := v_extent.o_bytes; o_mixed := v_extent.o_mixed;
+  o_xid := v_extent.o_xid; o_first_id := v_extent.o_first_id; o_id := v_extent.o_id;
   INSERT INTO posthaste.claim_1 (batch, worker, queue, priority, token, lo, hi, from_xid, from_id,
       to_xid, to_id, n, exhausted)
   VALUES (nextval('posthaste.batch_id'), p_worker, p_queue, p_priority, p_token, w.lo, w.hi,
@@ -1956,7 +1959,7 @@ END $f$;
 CREATE OR REPLACE FUNCTION posthaste.claim_2(
   p_queue text, p_priority integer, p_worker bigint, p_token uuid, p_limit integer, p_bytes bigint,
   p_expired boolean, p_now pg_snapshot, OUT o_batch bigint, OUT o_n integer, OUT o_bytes bigint,
-  OUT o_mixed boolean, OUT o_last boolean)
+  OUT o_mixed boolean, OUT o_last boolean, OUT o_xid xid8, OUT o_first_id bigint, OUT o_id bigint)
 LANGUAGE plpgsql AS $f$
 DECLARE
   w posthaste.lane_window := posthaste.window_2(p_queue, p_priority, p_now);
@@ -1972,6 +1975,7 @@ BEGIN
     w := posthaste.next_window(w, p_now);
   END LOOP;
   o_n := v_extent.o_n; o_bytes := v_extent.o_bytes; o_mixed := v_extent.o_mixed;
+  o_xid := v_extent.o_xid; o_first_id := v_extent.o_first_id; o_id := v_extent.o_id;
   INSERT INTO posthaste.claim_2 (batch, worker, queue, priority, token, lo, hi, from_xid, from_id,
       to_xid, to_id, n, exhausted)
   VALUES (nextval('posthaste.batch_id'), p_worker, p_queue, p_priority, p_token, w.lo, w.hi,
@@ -1989,7 +1993,7 @@ END $f$;
 CREATE OR REPLACE FUNCTION posthaste.claim_3(
   p_queue text, p_priority integer, p_worker bigint, p_token uuid, p_limit integer, p_bytes bigint,
   p_expired boolean, p_now pg_snapshot, OUT o_batch bigint, OUT o_n integer, OUT o_bytes bigint,
-  OUT o_mixed boolean, OUT o_last boolean)
+  OUT o_mixed boolean, OUT o_last boolean, OUT o_xid xid8, OUT o_first_id bigint, OUT o_id bigint)
 LANGUAGE plpgsql AS $f$
 DECLARE
   w posthaste.lane_window := posthaste.window_3(p_queue, p_priority, p_now);
@@ -2005,6 +2009,7 @@ BEGIN
     w := posthaste.next_window(w, p_now);
   END LOOP;
   o_n := v_extent.o_n; o_bytes := v_extent.o_bytes; o_mixed := v_extent.o_mixed;
+  o_xid := v_extent.o_xid; o_first_id := v_extent.o_first_id; o_id := v_extent.o_id;
   INSERT INTO posthaste.claim_3 (batch, worker, queue, priority, token, lo, hi, from_xid, from_id,
       to_xid, to_id, n, exhausted)
   VALUES (nextval('posthaste.batch_id'), p_worker, p_queue, p_priority, p_token, w.lo, w.hi,
@@ -2022,7 +2027,7 @@ END $f$;
 CREATE OR REPLACE FUNCTION posthaste.claim_4(
   p_queue text, p_priority integer, p_worker bigint, p_token uuid, p_limit integer, p_bytes bigint,
   p_expired boolean, p_now pg_snapshot, OUT o_batch bigint, OUT o_n integer, OUT o_bytes bigint,
-  OUT o_mixed boolean, OUT o_last boolean)
+  OUT o_mixed boolean, OUT o_last boolean, OUT o_xid xid8, OUT o_first_id bigint, OUT o_id bigint)
 LANGUAGE plpgsql AS $f$
 DECLARE
   w posthaste.lane_window := posthaste.window_4(p_queue, p_priority, p_now);
@@ -2038,6 +2043,7 @@ BEGIN
     w := posthaste.next_window(w, p_now);
   END LOOP;
   o_n := v_extent.o_n; o_bytes := v_extent.o_bytes; o_mixed := v_extent.o_mixed;
+  o_xid := v_extent.o_xid; o_first_id := v_extent.o_first_id; o_id := v_extent.o_id;
   INSERT INTO posthaste.claim_4 (batch, worker, queue, priority, token, lo, hi, from_xid, from_id,
       to_xid, to_id, n, exhausted)
   VALUES (nextval('posthaste.batch_id'), p_worker, p_queue, p_priority, p_token, w.lo, w.hi,
@@ -2055,7 +2061,7 @@ END $f$;
 CREATE OR REPLACE FUNCTION posthaste.claim_5(
   p_queue text, p_priority integer, p_worker bigint, p_token uuid, p_limit integer, p_bytes bigint,
   p_expired boolean, p_now pg_snapshot, OUT o_batch bigint, OUT o_n integer, OUT o_bytes bigint,
-  OUT o_mixed boolean, OUT o_last boolean)
+  OUT o_mixed boolean, OUT o_last boolean, OUT o_xid xid8, OUT o_first_id bigint, OUT o_id bigint)
 LANGUAGE plpgsql AS $f$
 DECLARE
   w posthaste.lane_window := posthaste.window_5(p_queue, p_priority, p_now);
@@ -2071,6 +2077,7 @@ BEGIN
     w := posthaste.next_window(w, p_now);
   END LOOP;
   o_n := v_extent.o_n; o_bytes := v_extent.o_bytes; o_mixed := v_extent.o_mixed;
+  o_xid := v_extent.o_xid; o_first_id := v_extent.o_first_id; o_id := v_extent.o_id;
   INSERT INTO posthaste.claim_5 (batch, worker, queue, priority, token, lo, hi, from_xid, from_id,
       to_xid, to_id, n, exhausted)
   VALUES (nextval('posthaste.batch_id'), p_worker, p_queue, p_priority, p_token, w.lo, w.hi,
@@ -2222,8 +2229,7 @@ CREATE OR REPLACE FUNCTION posthaste.batch_jobs_if_small_0(
   p_batch bigint, p_token uuid, p_bytes integer)
 RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
   SELECT r.slot, p_batch, r.id, r.enqueued_at, r.scheduled_at, r.expires_at, r.priority, r.attempt,
-         r.max_attempts, r.crashes,
-         r.name, r.tag, r.unique_key, r.ordering_key, r.trace, r.kwargs
+         r.max_attempts, r.crashes, r.name, r.tag, r.unique_key, r.ordering_key, r.trace, r.kwargs
     FROM (SELECT r.*, sum(128 + r.kwargs_bytes + octet_length(
                    concat(r.name, r.tag, r.unique_key, r.ordering_key, r.trace))) OVER () AS bytes
             FROM posthaste.batch_rows_0(p_batch, p_token) r) r
@@ -2233,8 +2239,7 @@ CREATE OR REPLACE FUNCTION posthaste.batch_jobs_if_small_1(
   p_batch bigint, p_token uuid, p_bytes integer)
 RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
   SELECT r.slot, p_batch, r.id, r.enqueued_at, r.scheduled_at, r.expires_at, r.priority, r.attempt,
-         r.max_attempts, r.crashes,
-         r.name, r.tag, r.unique_key, r.ordering_key, r.trace, r.kwargs
+         r.max_attempts, r.crashes, r.name, r.tag, r.unique_key, r.ordering_key, r.trace, r.kwargs
     FROM (SELECT r.*, sum(128 + r.kwargs_bytes + octet_length(
                    concat(r.name, r.tag, r.unique_key, r.ordering_key, r.trace))) OVER () AS bytes
             FROM posthaste.batch_rows_1(p_batch, p_token) r) r
@@ -2244,8 +2249,7 @@ CREATE OR REPLACE FUNCTION posthaste.batch_jobs_if_small_2(
   p_batch bigint, p_token uuid, p_bytes integer)
 RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
   SELECT r.slot, p_batch, r.id, r.enqueued_at, r.scheduled_at, r.expires_at, r.priority, r.attempt,
-         r.max_attempts, r.crashes,
-         r.name, r.tag, r.unique_key, r.ordering_key, r.trace, r.kwargs
+         r.max_attempts, r.crashes, r.name, r.tag, r.unique_key, r.ordering_key, r.trace, r.kwargs
     FROM (SELECT r.*, sum(128 + r.kwargs_bytes + octet_length(
                    concat(r.name, r.tag, r.unique_key, r.ordering_key, r.trace))) OVER () AS bytes
             FROM posthaste.batch_rows_2(p_batch, p_token) r) r
@@ -2255,8 +2259,7 @@ CREATE OR REPLACE FUNCTION posthaste.batch_jobs_if_small_3(
   p_batch bigint, p_token uuid, p_bytes integer)
 RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
   SELECT r.slot, p_batch, r.id, r.enqueued_at, r.scheduled_at, r.expires_at, r.priority, r.attempt,
-         r.max_attempts, r.crashes,
-         r.name, r.tag, r.unique_key, r.ordering_key, r.trace, r.kwargs
+         r.max_attempts, r.crashes, r.name, r.tag, r.unique_key, r.ordering_key, r.trace, r.kwargs
     FROM (SELECT r.*, sum(128 + r.kwargs_bytes + octet_length(
                    concat(r.name, r.tag, r.unique_key, r.ordering_key, r.trace))) OVER () AS bytes
             FROM posthaste.batch_rows_3(p_batch, p_token) r) r
@@ -2266,8 +2269,7 @@ CREATE OR REPLACE FUNCTION posthaste.batch_jobs_if_small_4(
   p_batch bigint, p_token uuid, p_bytes integer)
 RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
   SELECT r.slot, p_batch, r.id, r.enqueued_at, r.scheduled_at, r.expires_at, r.priority, r.attempt,
-         r.max_attempts, r.crashes,
-         r.name, r.tag, r.unique_key, r.ordering_key, r.trace, r.kwargs
+         r.max_attempts, r.crashes, r.name, r.tag, r.unique_key, r.ordering_key, r.trace, r.kwargs
     FROM (SELECT r.*, sum(128 + r.kwargs_bytes + octet_length(
                    concat(r.name, r.tag, r.unique_key, r.ordering_key, r.trace))) OVER () AS bytes
             FROM posthaste.batch_rows_4(p_batch, p_token) r) r
@@ -2277,91 +2279,96 @@ CREATE OR REPLACE FUNCTION posthaste.batch_jobs_if_small_5(
   p_batch bigint, p_token uuid, p_bytes integer)
 RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
   SELECT r.slot, p_batch, r.id, r.enqueued_at, r.scheduled_at, r.expires_at, r.priority, r.attempt,
-         r.max_attempts, r.crashes,
-         r.name, r.tag, r.unique_key, r.ordering_key, r.trace, r.kwargs
+         r.max_attempts, r.crashes, r.name, r.tag, r.unique_key, r.ordering_key, r.trace, r.kwargs
     FROM (SELECT r.*, sum(128 + r.kwargs_bytes + octet_length(
                    concat(r.name, r.tag, r.unique_key, r.ordering_key, r.trace))) OVER () AS bytes
             FROM posthaste.batch_rows_5(p_batch, p_token) r) r
    WHERE r.bytes <= p_bytes
 $f$;
 
--- The same of a batch of one job, which is its last row: at half of the cost.
-CREATE OR REPLACE FUNCTION posthaste.batch_job_0(
-  p_batch bigint, p_token uuid, p_bytes integer)
+-- The same of a batch of one transaction, which is one range of its rows: at half of the cost.
+CREATE OR REPLACE FUNCTION posthaste.transaction_jobs_if_small_0(
+  p_batch bigint, p_queue text, p_priority integer, p_xid xid8, p_first_id bigint, p_id bigint,
+  p_bytes integer)
 RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
   SELECT r.slot, p_batch, r.id, r.enqueued_at, r.scheduled_at, r.expires_at, r.priority, r.attempt,
-         r.max_attempts, r.crashes,
-         r.name, r.tag, r.unique_key, r.ordering_key, r.trace, r.kwargs
-    FROM (SELECT r.*, 128 + r.kwargs_bytes + octet_length(
-                   concat(r.name, r.tag, r.unique_key, r.ordering_key, r.trace)) AS bytes
-            FROM posthaste.claim_0 c JOIN posthaste.ready_0 r
-              ON (r.queue, r.priority, r.xid, r.id) = (c.queue, c.priority, c.to_xid, c.to_id)
-           WHERE c.batch = p_batch AND c.token = p_token) r
+         r.max_attempts, r.crashes, r.name, r.tag, r.unique_key, r.ordering_key, r.trace, r.kwargs
+    FROM (SELECT r.*, sum(128 + r.kwargs_bytes + octet_length(
+                   concat(r.name, r.tag, r.unique_key, r.ordering_key, r.trace))) OVER () AS bytes
+            FROM posthaste.ready_0 r
+           WHERE r.queue = p_queue AND r.priority = p_priority AND r.xid = p_xid
+             AND r.id >= p_first_id AND r.id <= p_id
+           ORDER BY r.queue, r.priority, r.xid, r.id) r
    WHERE r.bytes <= p_bytes
 $f$;
-CREATE OR REPLACE FUNCTION posthaste.batch_job_1(
-  p_batch bigint, p_token uuid, p_bytes integer)
+CREATE OR REPLACE FUNCTION posthaste.transaction_jobs_if_small_1(
+  p_batch bigint, p_queue text, p_priority integer, p_xid xid8, p_first_id bigint, p_id bigint,
+  p_bytes integer)
 RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
   SELECT r.slot, p_batch, r.id, r.enqueued_at, r.scheduled_at, r.expires_at, r.priority, r.attempt,
-         r.max_attempts, r.crashes,
-         r.name, r.tag, r.unique_key, r.ordering_key, r.trace, r.kwargs
-    FROM (SELECT r.*, 128 + r.kwargs_bytes + octet_length(
-                   concat(r.name, r.tag, r.unique_key, r.ordering_key, r.trace)) AS bytes
-            FROM posthaste.claim_1 c JOIN posthaste.ready_1 r
-              ON (r.queue, r.priority, r.xid, r.id) = (c.queue, c.priority, c.to_xid, c.to_id)
-           WHERE c.batch = p_batch AND c.token = p_token) r
+         r.max_attempts, r.crashes, r.name, r.tag, r.unique_key, r.ordering_key, r.trace, r.kwargs
+    FROM (SELECT r.*, sum(128 + r.kwargs_bytes + octet_length(
+                   concat(r.name, r.tag, r.unique_key, r.ordering_key, r.trace))) OVER () AS bytes
+            FROM posthaste.ready_1 r
+           WHERE r.queue = p_queue AND r.priority = p_priority AND r.xid = p_xid
+             AND r.id >= p_first_id AND r.id <= p_id
+           ORDER BY r.queue, r.priority, r.xid, r.id) r
    WHERE r.bytes <= p_bytes
 $f$;
-CREATE OR REPLACE FUNCTION posthaste.batch_job_2(
-  p_batch bigint, p_token uuid, p_bytes integer)
+CREATE OR REPLACE FUNCTION posthaste.transaction_jobs_if_small_2(
+  p_batch bigint, p_queue text, p_priority integer, p_xid xid8, p_first_id bigint, p_id bigint,
+  p_bytes integer)
 RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
   SELECT r.slot, p_batch, r.id, r.enqueued_at, r.scheduled_at, r.expires_at, r.priority, r.attempt,
-         r.max_attempts, r.crashes,
-         r.name, r.tag, r.unique_key, r.ordering_key, r.trace, r.kwargs
-    FROM (SELECT r.*, 128 + r.kwargs_bytes + octet_length(
-                   concat(r.name, r.tag, r.unique_key, r.ordering_key, r.trace)) AS bytes
-            FROM posthaste.claim_2 c JOIN posthaste.ready_2 r
-              ON (r.queue, r.priority, r.xid, r.id) = (c.queue, c.priority, c.to_xid, c.to_id)
-           WHERE c.batch = p_batch AND c.token = p_token) r
+         r.max_attempts, r.crashes, r.name, r.tag, r.unique_key, r.ordering_key, r.trace, r.kwargs
+    FROM (SELECT r.*, sum(128 + r.kwargs_bytes + octet_length(
+                   concat(r.name, r.tag, r.unique_key, r.ordering_key, r.trace))) OVER () AS bytes
+            FROM posthaste.ready_2 r
+           WHERE r.queue = p_queue AND r.priority = p_priority AND r.xid = p_xid
+             AND r.id >= p_first_id AND r.id <= p_id
+           ORDER BY r.queue, r.priority, r.xid, r.id) r
    WHERE r.bytes <= p_bytes
 $f$;
-CREATE OR REPLACE FUNCTION posthaste.batch_job_3(
-  p_batch bigint, p_token uuid, p_bytes integer)
+CREATE OR REPLACE FUNCTION posthaste.transaction_jobs_if_small_3(
+  p_batch bigint, p_queue text, p_priority integer, p_xid xid8, p_first_id bigint, p_id bigint,
+  p_bytes integer)
 RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
   SELECT r.slot, p_batch, r.id, r.enqueued_at, r.scheduled_at, r.expires_at, r.priority, r.attempt,
-         r.max_attempts, r.crashes,
-         r.name, r.tag, r.unique_key, r.ordering_key, r.trace, r.kwargs
-    FROM (SELECT r.*, 128 + r.kwargs_bytes + octet_length(
-                   concat(r.name, r.tag, r.unique_key, r.ordering_key, r.trace)) AS bytes
-            FROM posthaste.claim_3 c JOIN posthaste.ready_3 r
-              ON (r.queue, r.priority, r.xid, r.id) = (c.queue, c.priority, c.to_xid, c.to_id)
-           WHERE c.batch = p_batch AND c.token = p_token) r
+         r.max_attempts, r.crashes, r.name, r.tag, r.unique_key, r.ordering_key, r.trace, r.kwargs
+    FROM (SELECT r.*, sum(128 + r.kwargs_bytes + octet_length(
+                   concat(r.name, r.tag, r.unique_key, r.ordering_key, r.trace))) OVER () AS bytes
+            FROM posthaste.ready_3 r
+           WHERE r.queue = p_queue AND r.priority = p_priority AND r.xid = p_xid
+             AND r.id >= p_first_id AND r.id <= p_id
+           ORDER BY r.queue, r.priority, r.xid, r.id) r
    WHERE r.bytes <= p_bytes
 $f$;
-CREATE OR REPLACE FUNCTION posthaste.batch_job_4(
-  p_batch bigint, p_token uuid, p_bytes integer)
+CREATE OR REPLACE FUNCTION posthaste.transaction_jobs_if_small_4(
+  p_batch bigint, p_queue text, p_priority integer, p_xid xid8, p_first_id bigint, p_id bigint,
+  p_bytes integer)
 RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
   SELECT r.slot, p_batch, r.id, r.enqueued_at, r.scheduled_at, r.expires_at, r.priority, r.attempt,
-         r.max_attempts, r.crashes,
-         r.name, r.tag, r.unique_key, r.ordering_key, r.trace, r.kwargs
-    FROM (SELECT r.*, 128 + r.kwargs_bytes + octet_length(
-                   concat(r.name, r.tag, r.unique_key, r.ordering_key, r.trace)) AS bytes
-            FROM posthaste.claim_4 c JOIN posthaste.ready_4 r
-              ON (r.queue, r.priority, r.xid, r.id) = (c.queue, c.priority, c.to_xid, c.to_id)
-           WHERE c.batch = p_batch AND c.token = p_token) r
+         r.max_attempts, r.crashes, r.name, r.tag, r.unique_key, r.ordering_key, r.trace, r.kwargs
+    FROM (SELECT r.*, sum(128 + r.kwargs_bytes + octet_length(
+                   concat(r.name, r.tag, r.unique_key, r.ordering_key, r.trace))) OVER () AS bytes
+            FROM posthaste.ready_4 r
+           WHERE r.queue = p_queue AND r.priority = p_priority AND r.xid = p_xid
+             AND r.id >= p_first_id AND r.id <= p_id
+           ORDER BY r.queue, r.priority, r.xid, r.id) r
    WHERE r.bytes <= p_bytes
 $f$;
-CREATE OR REPLACE FUNCTION posthaste.batch_job_5(
-  p_batch bigint, p_token uuid, p_bytes integer)
+CREATE OR REPLACE FUNCTION posthaste.transaction_jobs_if_small_5(
+  p_batch bigint, p_queue text, p_priority integer, p_xid xid8, p_first_id bigint, p_id bigint,
+  p_bytes integer)
 RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
   SELECT r.slot, p_batch, r.id, r.enqueued_at, r.scheduled_at, r.expires_at, r.priority, r.attempt,
-         r.max_attempts, r.crashes,
-         r.name, r.tag, r.unique_key, r.ordering_key, r.trace, r.kwargs
-    FROM (SELECT r.*, 128 + r.kwargs_bytes + octet_length(
-                   concat(r.name, r.tag, r.unique_key, r.ordering_key, r.trace)) AS bytes
-            FROM posthaste.claim_5 c JOIN posthaste.ready_5 r
-              ON (r.queue, r.priority, r.xid, r.id) = (c.queue, c.priority, c.to_xid, c.to_id)
-           WHERE c.batch = p_batch AND c.token = p_token) r
+         r.max_attempts, r.crashes, r.name, r.tag, r.unique_key, r.ordering_key, r.trace, r.kwargs
+    FROM (SELECT r.*, sum(128 + r.kwargs_bytes + octet_length(
+                   concat(r.name, r.tag, r.unique_key, r.ordering_key, r.trace))) OVER () AS bytes
+            FROM posthaste.ready_5 r
+           WHERE r.queue = p_queue AND r.priority = p_priority AND r.xid = p_xid
+             AND r.id >= p_first_id AND r.id <= p_id
+           ORDER BY r.queue, r.priority, r.xid, r.id) r
    WHERE r.bytes <= p_bytes
 $f$;
 
@@ -2492,9 +2499,10 @@ BEGIN
             WHEN 0 THEN
               IF p_answer IS NULL THEN
                 RETURN QUERY SELECT * FROM posthaste.batch_jobs_0(b.o_batch, p_token, b.o_mixed) h;
-              ELSIF v_is_sent AND b.o_n = 1 THEN
+              ELSIF v_is_sent AND b.o_first_id IS NOT NULL THEN
                 RETURN QUERY
-                  SELECT * FROM posthaste.batch_job_0(b.o_batch, p_token, v_share) h;
+                  SELECT * FROM posthaste.transaction_jobs_if_small_0(b.o_batch, p_queue,
+                    v_priority, b.o_xid, b.o_first_id, b.o_id, v_share) h;
               ELSIF v_is_sent THEN
                 RETURN QUERY
                   SELECT * FROM posthaste.batch_jobs_if_small_0(b.o_batch, p_token, v_share) h;
@@ -2504,9 +2512,10 @@ BEGIN
             WHEN 1 THEN
               IF p_answer IS NULL THEN
                 RETURN QUERY SELECT * FROM posthaste.batch_jobs_1(b.o_batch, p_token, b.o_mixed) h;
-              ELSIF v_is_sent AND b.o_n = 1 THEN
+              ELSIF v_is_sent AND b.o_first_id IS NOT NULL THEN
                 RETURN QUERY
-                  SELECT * FROM posthaste.batch_job_1(b.o_batch, p_token, v_share) h;
+                  SELECT * FROM posthaste.transaction_jobs_if_small_1(b.o_batch, p_queue,
+                    v_priority, b.o_xid, b.o_first_id, b.o_id, v_share) h;
               ELSIF v_is_sent THEN
                 RETURN QUERY
                   SELECT * FROM posthaste.batch_jobs_if_small_1(b.o_batch, p_token, v_share) h;
@@ -2516,9 +2525,10 @@ BEGIN
             WHEN 2 THEN
               IF p_answer IS NULL THEN
                 RETURN QUERY SELECT * FROM posthaste.batch_jobs_2(b.o_batch, p_token, b.o_mixed) h;
-              ELSIF v_is_sent AND b.o_n = 1 THEN
+              ELSIF v_is_sent AND b.o_first_id IS NOT NULL THEN
                 RETURN QUERY
-                  SELECT * FROM posthaste.batch_job_2(b.o_batch, p_token, v_share) h;
+                  SELECT * FROM posthaste.transaction_jobs_if_small_2(b.o_batch, p_queue,
+                    v_priority, b.o_xid, b.o_first_id, b.o_id, v_share) h;
               ELSIF v_is_sent THEN
                 RETURN QUERY
                   SELECT * FROM posthaste.batch_jobs_if_small_2(b.o_batch, p_token, v_share) h;
@@ -2528,9 +2538,10 @@ BEGIN
             WHEN 3 THEN
               IF p_answer IS NULL THEN
                 RETURN QUERY SELECT * FROM posthaste.batch_jobs_3(b.o_batch, p_token, b.o_mixed) h;
-              ELSIF v_is_sent AND b.o_n = 1 THEN
+              ELSIF v_is_sent AND b.o_first_id IS NOT NULL THEN
                 RETURN QUERY
-                  SELECT * FROM posthaste.batch_job_3(b.o_batch, p_token, v_share) h;
+                  SELECT * FROM posthaste.transaction_jobs_if_small_3(b.o_batch, p_queue,
+                    v_priority, b.o_xid, b.o_first_id, b.o_id, v_share) h;
               ELSIF v_is_sent THEN
                 RETURN QUERY
                   SELECT * FROM posthaste.batch_jobs_if_small_3(b.o_batch, p_token, v_share) h;
@@ -2540,9 +2551,10 @@ BEGIN
             WHEN 4 THEN
               IF p_answer IS NULL THEN
                 RETURN QUERY SELECT * FROM posthaste.batch_jobs_4(b.o_batch, p_token, b.o_mixed) h;
-              ELSIF v_is_sent AND b.o_n = 1 THEN
+              ELSIF v_is_sent AND b.o_first_id IS NOT NULL THEN
                 RETURN QUERY
-                  SELECT * FROM posthaste.batch_job_4(b.o_batch, p_token, v_share) h;
+                  SELECT * FROM posthaste.transaction_jobs_if_small_4(b.o_batch, p_queue,
+                    v_priority, b.o_xid, b.o_first_id, b.o_id, v_share) h;
               ELSIF v_is_sent THEN
                 RETURN QUERY
                   SELECT * FROM posthaste.batch_jobs_if_small_4(b.o_batch, p_token, v_share) h;
@@ -2552,9 +2564,10 @@ BEGIN
             WHEN 5 THEN
               IF p_answer IS NULL THEN
                 RETURN QUERY SELECT * FROM posthaste.batch_jobs_5(b.o_batch, p_token, b.o_mixed) h;
-              ELSIF v_is_sent AND b.o_n = 1 THEN
+              ELSIF v_is_sent AND b.o_first_id IS NOT NULL THEN
                 RETURN QUERY
-                  SELECT * FROM posthaste.batch_job_5(b.o_batch, p_token, v_share) h;
+                  SELECT * FROM posthaste.transaction_jobs_if_small_5(b.o_batch, p_queue,
+                    v_priority, b.o_xid, b.o_first_id, b.o_id, v_share) h;
               ELSIF v_is_sent THEN
                 RETURN QUERY
                   SELECT * FROM posthaste.batch_jobs_if_small_5(b.o_batch, p_token, v_share) h;
@@ -2609,7 +2622,7 @@ BEGIN
         RETURN;
       END IF;
     END LOOP;
-    -- A slow scan without a result: this moves the cursors past the rows that it read.
+    -- A slow scan without a result: moves the cursors past the rows that it read.
     IF v_is_held AND v_taken = 0 AND clock_timestamp() - v_begun > interval '2 ms' THEN
       PERFORM posthaste.lane_has_work(p_queue, v_priority, p_worker);
     END IF;
@@ -14742,19 +14755,38 @@ BEGIN
 END $f$;
 
 -- The extent of a batch: its last row, its number of rows, their bytes, and whether some have
--- expired. Only the columns for that decision are read: the jobs themselves are read once, when
--- they are handed out. With p_expired it ends before the first job that has not expired.
+-- expired. o_first_id: the id of its first row if all its rows are of one transaction, else NULL.
+-- Only the columns for that decision are read: the jobs themselves are read once, when they are
+-- handed out. With p_expired it ends before the first job that has not expired. Without
+-- transactions that committed late, one statement reads the batch, unless it has too many bytes.
 CREATE OR REPLACE FUNCTION posthaste.batch_extent_0(
   p_queue text, p_priority integer, w posthaste.lane_window, p_limit integer, p_bytes bigint,
   p_expired boolean, OUT o_xid xid8, OUT o_id bigint, OUT o_n integer, OUT o_bytes bigint,
-  OUT o_mixed boolean)
+  OUT o_mixed boolean, OUT o_first_id bigint)
 LANGUAGE plpgsql AS $f$
 DECLARE
   v_end xid8 := pg_snapshot_xmax(w.hi);
   v_hi pg_snapshot := w.hi;
   v_size bigint;
   v_expired boolean;
+  v_xids xid8[]; v_ids bigint[];
 BEGIN
+  IF cardinality(w.late) = 0 AND NOT p_expired THEN
+    SELECT count(*), coalesce(sum(r.kwargs_bytes), 0), coalesce(bool_or(r.expired), false),
+           array_agg(r.xid), array_agg(r.id)
+      INTO o_n, o_bytes, o_mixed, v_xids, v_ids
+      FROM (SELECT r.xid, r.id, r.kwargs_bytes, r.expires_at <= clock_timestamp() AS expired
+              FROM posthaste.ready_0 r
+             WHERE r.queue = p_queue AND r.priority = p_priority
+               AND (r.xid, r.id) > (w.from_xid, w.from_id) AND r.xid < v_end
+               AND pg_visible_in_snapshot(r.xid, v_hi)
+             ORDER BY r.queue, r.priority, r.xid, r.id LIMIT p_limit) r;
+    IF o_bytes < p_bytes THEN
+      o_xid := v_xids[o_n]; o_id := v_ids[o_n];
+      o_first_id := CASE WHEN v_xids[1] = o_xid THEN v_ids[1] END;
+      RETURN;
+    END IF;
+  END IF;
   o_n := 0; o_bytes := 0; o_mixed := p_expired;
   FOR o_xid, o_id, v_size, v_expired IN
     SELECT * FROM (
@@ -14788,14 +14820,31 @@ END $f$;
 CREATE OR REPLACE FUNCTION posthaste.batch_extent_1(
   p_queue text, p_priority integer, w posthaste.lane_window, p_limit integer, p_bytes bigint,
   p_expired boolean, OUT o_xid xid8, OUT o_id bigint, OUT o_n integer, OUT o_bytes bigint,
-  OUT o_mixed boolean)
+  OUT o_mixed boolean, OUT o_first_id bigint)
 LANGUAGE plpgsql AS $f$
 DECLARE
   v_end xid8 := pg_snapshot_xmax(w.hi);
   v_hi pg_snapshot := w.hi;
   v_size bigint;
   v_expired boolean;
+  v_xids xid8[]; v_ids bigint[];
 BEGIN
+  IF cardinality(w.late) = 0 AND NOT p_expired THEN
+    SELECT count(*), coalesce(sum(r.kwargs_bytes), 0), coalesce(bool_or(r.expired), false),
+           array_agg(r.xid), array_agg(r.id)
+      INTO o_n, o_bytes, o_mixed, v_xids, v_ids
+      FROM (SELECT r.xid, r.id, r.kwargs_bytes, r.expires_at <= clock_timestamp() AS expired
+              FROM posthaste.ready_1 r
+             WHERE r.queue = p_queue AND r.priority = p_priority
+               AND (r.xid, r.id) > (w.from_xid, w.from_id) AND r.xid < v_end
+               AND pg_visible_in_snapshot(r.xid, v_hi)
+             ORDER BY r.queue, r.priority, r.xid, r.id LIMIT p_limit) r;
+    IF o_bytes < p_bytes THEN
+      o_xid := v_xids[o_n]; o_id := v_ids[o_n];
+      o_first_id := CASE WHEN v_xids[1] = o_xid THEN v_ids[1] END;
+      RETURN;
+    END IF;
+  END IF;
   o_n := 0; o_bytes := 0; o_mixed := p_expired;
   FOR o_xid, o_id, v_size, v_expired IN
     SELECT * FROM (
@@ -14829,14 +14878,31 @@ END $f$;
 CREATE OR REPLACE FUNCTION posthaste.batch_extent_2(
   p_queue text, p_priority integer, w posthaste.lane_window, p_limit integer, p_bytes bigint,
   p_expired boolean, OUT o_xid xid8, OUT o_id bigint, OUT o_n integer, OUT o_bytes bigint,
-  OUT o_mixed boolean)
+  OUT o_mixed boolean, OUT o_first_id bigint)
 LANGUAGE plpgsql AS $f$
 DECLARE
   v_end xid8 := pg_snapshot_xmax(w.hi);
   v_hi pg_snapshot := w.hi;
   v_size bigint;
   v_expired boolean;
+  v_xids xid8[]; v_ids bigint[];
 BEGIN
+  IF cardinality(w.late) = 0 AND NOT p_expired THEN
+    SELECT count(*), coalesce(sum(r.kwargs_bytes), 0), coalesce(bool_or(r.expired), false),
+           array_agg(r.xid), array_agg(r.id)
+      INTO o_n, o_bytes, o_mixed, v_xids, v_ids
+      FROM (SELECT r.xid, r.id, r.kwargs_bytes, r.expires_at <= clock_timestamp() AS expired
+              FROM posthaste.ready_2 r
+             WHERE r.queue = p_queue AND r.priority = p_priority
+               AND (r.xid, r.id) > (w.from_xid, w.from_id) AND r.xid < v_end
+               AND pg_visible_in_snapshot(r.xid, v_hi)
+             ORDER BY r.queue, r.priority, r.xid, r.id LIMIT p_limit) r;
+    IF o_bytes < p_bytes THEN
+      o_xid := v_xids[o_n]; o_id := v_ids[o_n];
+      o_first_id := CASE WHEN v_xids[1] = o_xid THEN v_ids[1] END;
+      RETURN;
+    END IF;
+  END IF;
   o_n := 0; o_bytes := 0; o_mixed := p_expired;
   FOR o_xid, o_id, v_size, v_expired IN
     SELECT * FROM (
@@ -14870,14 +14936,31 @@ END $f$;
 CREATE OR REPLACE FUNCTION posthaste.batch_extent_3(
   p_queue text, p_priority integer, w posthaste.lane_window, p_limit integer, p_bytes bigint,
   p_expired boolean, OUT o_xid xid8, OUT o_id bigint, OUT o_n integer, OUT o_bytes bigint,
-  OUT o_mixed boolean)
+  OUT o_mixed boolean, OUT o_first_id bigint)
 LANGUAGE plpgsql AS $f$
 DECLARE
   v_end xid8 := pg_snapshot_xmax(w.hi);
   v_hi pg_snapshot := w.hi;
   v_size bigint;
   v_expired boolean;
+  v_xids xid8[]; v_ids bigint[];
 BEGIN
+  IF cardinality(w.late) = 0 AND NOT p_expired THEN
+    SELECT count(*), coalesce(sum(r.kwargs_bytes), 0), coalesce(bool_or(r.expired), false),
+           array_agg(r.xid), array_agg(r.id)
+      INTO o_n, o_bytes, o_mixed, v_xids, v_ids
+      FROM (SELECT r.xid, r.id, r.kwargs_bytes, r.expires_at <= clock_timestamp() AS expired
+              FROM posthaste.ready_3 r
+             WHERE r.queue = p_queue AND r.priority = p_priority
+               AND (r.xid, r.id) > (w.from_xid, w.from_id) AND r.xid < v_end
+               AND pg_visible_in_snapshot(r.xid, v_hi)
+             ORDER BY r.queue, r.priority, r.xid, r.id LIMIT p_limit) r;
+    IF o_bytes < p_bytes THEN
+      o_xid := v_xids[o_n]; o_id := v_ids[o_n];
+      o_first_id := CASE WHEN v_xids[1] = o_xid THEN v_ids[1] END;
+      RETURN;
+    END IF;
+  END IF;
   o_n := 0; o_bytes := 0; o_mixed := p_expired;
   FOR o_xid, o_id, v_size, v_expired IN
     SELECT * FROM (
@@ -14911,14 +14994,31 @@ END $f$;
 CREATE OR REPLACE FUNCTION posthaste.batch_extent_4(
   p_queue text, p_priority integer, w posthaste.lane_window, p_limit integer, p_bytes bigint,
   p_expired boolean, OUT o_xid xid8, OUT o_id bigint, OUT o_n integer, OUT o_bytes bigint,
-  OUT o_mixed boolean)
+  OUT o_mixed boolean, OUT o_first_id bigint)
 LANGUAGE plpgsql AS $f$
 DECLARE
   v_end xid8 := pg_snapshot_xmax(w.hi);
   v_hi pg_snapshot := w.hi;
   v_size bigint;
   v_expired boolean;
+  v_xids xid8[]; v_ids bigint[];
 BEGIN
+  IF cardinality(w.late) = 0 AND NOT p_expired THEN
+    SELECT count(*), coalesce(sum(r.kwargs_bytes), 0), coalesce(bool_or(r.expired), false),
+           array_agg(r.xid), array_agg(r.id)
+      INTO o_n, o_bytes, o_mixed, v_xids, v_ids
+      FROM (SELECT r.xid, r.id, r.kwargs_bytes, r.expires_at <= clock_timestamp() AS expired
+              FROM posthaste.ready_4 r
+             WHERE r.queue = p_queue AND r.priority = p_priority
+               AND (r.xid, r.id) > (w.from_xid, w.from_id) AND r.xid < v_end
+               AND pg_visible_in_snapshot(r.xid, v_hi)
+             ORDER BY r.queue, r.priority, r.xid, r.id LIMIT p_limit) r;
+    IF o_bytes < p_bytes THEN
+      o_xid := v_xids[o_n]; o_id := v_ids[o_n];
+      o_first_id := CASE WHEN v_xids[1] = o_xid THEN v_ids[1] END;
+      RETURN;
+    END IF;
+  END IF;
   o_n := 0; o_bytes := 0; o_mixed := p_expired;
   FOR o_xid, o_id, v_size, v_expired IN
     SELECT * FROM (
@@ -14952,14 +15052,31 @@ END $f$;
 CREATE OR REPLACE FUNCTION posthaste.batch_extent_5(
   p_queue text, p_priority integer, w posthaste.lane_window, p_limit integer, p_bytes bigint,
   p_expired boolean, OUT o_xid xid8, OUT o_id bigint, OUT o_n integer, OUT o_bytes bigint,
-  OUT o_mixed boolean)
+  OUT o_mixed boolean, OUT o_first_id bigint)
 LANGUAGE plpgsql AS $f$
 DECLARE
   v_end xid8 := pg_snapshot_xmax(w.hi);
   v_hi pg_snapshot := w.hi;
   v_size bigint;
   v_expired boolean;
+  v_xids xid8[]; v_ids bigint[];
 BEGIN
+  IF cardinality(w.late) = 0 AND NOT p_expired THEN
+    SELECT count(*), coalesce(sum(r.kwargs_bytes), 0), coalesce(bool_or(r.expired), false),
+           array_agg(r.xid), array_agg(r.id)
+      INTO o_n, o_bytes, o_mixed, v_xids, v_ids
+      FROM (SELECT r.xid, r.id, r.kwargs_bytes, r.expires_at <= clock_timestamp() AS expired
+              FROM posthaste.ready_5 r
+             WHERE r.queue = p_queue AND r.priority = p_priority
+               AND (r.xid, r.id) > (w.from_xid, w.from_id) AND r.xid < v_end
+               AND pg_visible_in_snapshot(r.xid, v_hi)
+             ORDER BY r.queue, r.priority, r.xid, r.id LIMIT p_limit) r;
+    IF o_bytes < p_bytes THEN
+      o_xid := v_xids[o_n]; o_id := v_ids[o_n];
+      o_first_id := CASE WHEN v_xids[1] = o_xid THEN v_ids[1] END;
+      RETURN;
+    END IF;
+  END IF;
   o_n := 0; o_bytes := 0; o_mixed := p_expired;
   FOR o_xid, o_id, v_size, v_expired IN
     SELECT * FROM (
@@ -15638,7 +15755,7 @@ INSERT INTO posthaste.migration (name, checksum, version)
     (excluded.checksum, excluded.version, excluded.applied_at);
 
 INSERT INTO posthaste.migration (name, checksum, version)
-  VALUES ('functions', '4e5c7217268a7342', '0.1.0')
+  VALUES ('functions', '0baa848197dc57f8', '0.1.0')
   ON CONFLICT (name) DO UPDATE SET (checksum, version, applied_at) =
     (excluded.checksum, excluded.version, excluded.applied_at);
 

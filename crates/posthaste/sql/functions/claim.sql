@@ -100,8 +100,7 @@ CREATE OR REPLACE FUNCTION posthaste.batch_jobs_if_small_0(
   p_batch bigint, p_token uuid, p_bytes integer)
 RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
   SELECT r.slot, p_batch, r.id, r.enqueued_at, r.scheduled_at, r.expires_at, r.priority, r.attempt,
-         r.max_attempts, r.crashes,
-         r.name, r.tag, r.unique_key, r.ordering_key, r.trace, r.kwargs
+         r.max_attempts, r.crashes, r.name, r.tag, r.unique_key, r.ordering_key, r.trace, r.kwargs
     FROM (SELECT r.*, sum(128 + r.kwargs_bytes + octet_length(
                    concat(r.name, r.tag, r.unique_key, r.ordering_key, r.trace))) OVER () AS bytes
             FROM posthaste.batch_rows_0(p_batch, p_token) r) r
@@ -117,8 +116,7 @@ CREATE OR REPLACE FUNCTION posthaste.transaction_jobs_if_small_0(
   p_bytes integer)
 RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
   SELECT r.slot, p_batch, r.id, r.enqueued_at, r.scheduled_at, r.expires_at, r.priority, r.attempt,
-         r.max_attempts, r.crashes,
-         r.name, r.tag, r.unique_key, r.ordering_key, r.trace, r.kwargs
+         r.max_attempts, r.crashes, r.name, r.tag, r.unique_key, r.ordering_key, r.trace, r.kwargs
     FROM (SELECT r.*, sum(128 + r.kwargs_bytes + octet_length(
                    concat(r.name, r.tag, r.unique_key, r.ordering_key, r.trace))) OVER () AS bytes
             FROM posthaste.ready_0 r
@@ -312,7 +310,7 @@ BEGIN
         RETURN;
       END IF;
     END LOOP;
-    -- A slow scan without a result: this moves the cursors past the rows that it read.
+    -- A slow scan without a result: moves the cursors past the rows that it read.
     IF v_is_held AND v_taken = 0 AND clock_timestamp() - v_begun > interval '2 ms' THEN
       PERFORM posthaste.lane_has_work(p_queue, v_priority, p_worker);
     END IF;

@@ -345,6 +345,10 @@ SELECT DISTINCT a.job AS id FROM posthaste.attempt a
 SELECT pg_catalog.json_build_array(c.id, c.state)::text AS answer
   FROM posthaste.cancel_many($1::bigint[]) c ORDER BY c.id;
 
+-- cancelling.sql
+-- returns: id int8
+SELECT id FROM posthaste.cancelling WHERE posthaste.begin_single_statement();
+
 -- capture.sql
 -- takes: text
 -- returns: slot text, publication text, epoch uuid, stopped text, is_here bool, is_published bool
@@ -771,7 +775,9 @@ SELECT NULL::bigint, g.id, g.attempt, g.jobs, g.state, g.queue, g.name, g.reason
 -- discover.sql
 -- takes: text, _int4
 -- returns: priority int4
-WITH found AS (SELECT DISTINCT priority FROM posthaste.discover_priorities($1, $2) priority)
+WITH found AS (
+  SELECT DISTINCT priority FROM posthaste.discover_priorities($1, $2) priority
+   WHERE posthaste.begin_single_statement())
 INSERT INTO posthaste.lane (queue, priority) SELECT $1, priority FROM found
 ON CONFLICT (queue, priority) DO UPDATE SET priority = excluded.priority
 RETURNING priority;
@@ -1151,10 +1157,6 @@ SELECT (pg_catalog.to_regclass('posthaste.store') IS NOT NULL)::text AS answer;
 -- in the code
 -- returns: exists bool
 SELECT EXISTS (SELECT FROM posthaste.capture);
-
--- in the code
--- returns: id int8
-SELECT id FROM posthaste.cancelling;
 
 -- in the code
 -- takes: text, _text, bool, bool
